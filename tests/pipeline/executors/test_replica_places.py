@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,9 +12,10 @@ from tests.end_to_end.reading import eventually
 from tests.laws.cases import Case
 from tests.laws.ray_double import DoubledRayExecutor, doubled_ray
 from windrow.core.errors import StallError
-from windrow.pipeline.executors.ray.cluster import this_node
+from windrow.pipeline.executors.ray.cluster import ClusterAddress, this_node
 from windrow.pipeline.executors.ray.coordinator import Coordinator
-from windrow.pipeline.executors.ray.executor import RaySession
+from windrow.pipeline.executors.ray.executor import RaySession, SharedSession
+from windrow.pipeline.executors.ray.replica_hosts import RayReplicaSession
 from windrow.pipeline.executors.ray.replica_places import NOWHERE, HostMeeting, ReplicaPlaces
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
@@ -56,6 +58,19 @@ def test_the_coordinator_closes_a_node_whose_replicas_close_unread(
     assert doing(0) != "shard 0 has been closed"
     client.close()
     assert eventually(lambda: doing(0) == "shard 0 has been closed")
+
+
+def test_replicas_in_processes_outside_ray_connect_to_the_cluster_of_the_run() -> None:
+    """Ray would start another cluster for a process that asks it for its node."""
+    program, cluster = (
+        Program(Case((10,)).job("ray"), 1, False, (0,), replicas=2),
+        ClusterAddress("10.0.0.1:6379"),
+    )
+    shared = SharedSession(cluster, "run", program, ((None,),))
+    here: Any = SimpleNamespace(for_processes=lambda: shared)
+    session = RayReplicaSession(here, program, cast(Any, None), "run", [["a", "b"]], 1)
+    found = cast(RayReplicaSession, session.for_processes())
+    assert (found.cluster, found.session, found.replica) == (cluster, shared, 1)
 
 
 def test_which_clients_have_no_reader() -> None:

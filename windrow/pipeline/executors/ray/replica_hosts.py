@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import ray
@@ -176,8 +176,9 @@ class RayReplicaSession(Session):
         return self.session.run_stats(spans=spans)
 
     def for_processes(self) -> Session:
-        """The same for processes outside Ray."""
-        return replace(self, session=self.session.for_processes())
+        """The same for processes outside Ray, which connect to the cluster of the session that they get."""
+        session: Any = self.session.for_processes()
+        return session.for_replica(self.make, self.names, self.replica)
 
     def for_workers(self, program: Program, shard: int) -> Session:
         """The replicas of the run of the workers of all trainers."""
