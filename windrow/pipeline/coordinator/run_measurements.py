@@ -39,9 +39,8 @@ class LeftOutRows:
 
     def open(self, epoch: int, assignment: ShardAssignment) -> None:
         """An epoch was opened; where steps end by their tokens, their places tell what is left out."""
-        if assignment.ends_by_tokens:
-            return
-        self._uncounted[epoch] = assignment
+        if not assignment.ends_by_tokens:
+            self._uncounted[epoch] = assignment
 
     def count(self, total_of: Callable[[int], int | None]) -> None:
         """Count those of the epochs whose rows are known; ``total_of`` tells them."""
