@@ -14,9 +14,9 @@ from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.plan import output_bytes
 from windrow.pipeline.plan import program as program_module
-from windrow.pipeline.plan.cache_budget import CacheBudget
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.tasks.map_task import run_task
 from windrow.pipeline.tasks.task import Task
 from windrow.shuffle.order.balance import Balance
@@ -54,9 +54,7 @@ def start(
     case: Case, *, workers: int = 4, memory: int = 10**6, slices: int = 1, spare: int = 0, ahead: int = 10**6
 ) -> tuple[Driver, Runner, list[float]]:
     program = Program(case.job("threads"), case.shards, case.equal, tuple(range(case.shards)))
-    budget = CacheBudget(
-        memory, ahead, memory, 0, 0, memory, slices, 2 + spare, exact=True, extra_windows=spare
-    )
+    budget = Budget(memory, ahead, memory, 0, 0, memory, slices, 2 + spare, exact=True, extra_windows=spare)
     runner, clock = Runner(program), [100.0]
     runner.driver = Driver(program, budget, runner, workers=workers, clock=lambda: clock[0])
     return runner.driver, runner, clock

@@ -46,9 +46,9 @@ from windrow.pipeline.coordinator.scheduling.memory_limit import make_limits
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.source_history import SourceHistory
 from windrow.pipeline.coordinator.window_history import Capacity, WindowHistory
-from windrow.pipeline.plan.cache_budget import CacheBudget
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.task import Task, TaskReport, TaskRunner, Work
@@ -65,7 +65,7 @@ class Driver:
     def __init__(
         self,
         program: Program,
-        budget: CacheBudget,
+        budget: Budget,
         runner: TaskRunner,
         *,
         workers: int,
