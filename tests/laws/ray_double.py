@@ -241,7 +241,6 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
             patch.setattr(coordinator, "list_nodes", lambda: [Node(_NODE, _WORKERS, _WORKERS)])
             patch.setattr(ray_task, "sending_heartbeats", lambda heartbeat: nullcontext())
             patch.setattr(ray_task, "yielding_cpu", nullcontext)
-            patch.setattr(ray_task, "_object_store_pages", lambda: SimpleNamespace(map_ahead=lambda: None))
             yield DoubledRayExecutor(double)
         finally:
             # before the real Ray is restored, which a late tick of the coordinator would start

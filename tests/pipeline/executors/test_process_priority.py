@@ -16,16 +16,16 @@ import pytest
 import ray
 
 import windrow
-from windrow.pipeline.executors.ray import worker_process
-from windrow.pipeline.executors.ray.worker_process import yielding_cpu
+from windrow.pipeline.executors.ray import process_priority
+from windrow.pipeline.executors.ray.process_priority import yielding_cpu
 from windrow.pipeline.shard import prefetch_loop
 
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> Iterator[None]:
-    worker_process._can_restore_priority.cache_clear()
+    process_priority._can_restore_priority.cache_clear()
     yield
-    worker_process._can_restore_priority.cache_clear()
+    process_priority._can_restore_priority.cache_clear()
 
 
 class Table:
@@ -96,7 +96,7 @@ def test_nothing_is_given_that_cannot_be_taken_back(
 
 
 needs_right = pytest.mark.skipif(
-    not worker_process._can_restore_priority(), reason="this process may not make threads less nice again"
+    not process_priority._can_restore_priority(), reason="this process may not make threads less nice again"
 )
 
 

@@ -138,14 +138,6 @@ def find_processes(mark: str) -> list[int]:
     return found
 
 
-def read_memory_map() -> bytes:
-    """The mappings of this process, as in ``/proc/self/maps``; empty where the system does not tell."""
-    try:
-        return Path("/proc/self/maps").read_bytes()  # file names can have any encoding
-    except OSError:
-        return b""
-
-
 def kill_processes(processes: Sequence[int]) -> None:
     """Kill processes, of which some may have ended."""
     for process in processes:

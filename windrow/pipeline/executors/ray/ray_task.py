@@ -22,8 +22,8 @@ from windrow.core.errors import TransformError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.placement import Placement
+from windrow.pipeline.executors.ray.process_priority import yielding_cpu
 from windrow.pipeline.executors.ray.task_dispatch import Submitted
-from windrow.pipeline.executors.ray.worker_process import ObjectStorePages, yielding_cpu
 from windrow.pipeline.tasks.cache.cached_reader import Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.map_task import TaskContext, run_task
@@ -184,7 +184,6 @@ def _run(
         with ignoring_interrupts(), sending_heartbeats(heartbeat):
             state = _load_state(holder[0])
             with yielding_cpu():
-                _object_store_pages().map_ahead()
                 report, output, blocks = run_task(state.context, task, tables, state.pool, cached)
             state.fit_pool(state.pool.in_use_bytes)
     except Exception as error:
@@ -244,12 +243,6 @@ class _WorkerState:
         if output_bytes > self._output_bytes:
             self._output_bytes = output_bytes * 5 // 4
             self.pool = BufferPool(_POOLED_OUTPUTS * self._output_bytes)
-
-
-@cache
-def _object_store_pages() -> ObjectStorePages:
-    """The store pages of this process, shared by the tasks of all jobs."""
-    return ObjectStorePages()
 
 
 @lru_cache(maxsize=1)
