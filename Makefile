@@ -152,6 +152,8 @@ night-simulation: $(STAMP)
 
 night-chaos: $(STAMP)
 	$(BIN)/python -m bench chaos --minutes 10
+	$(BIN)/python -m bench chaos --minutes 10 --mixed --prepared
+	$(BIN)/python -m bench chaos --minutes 10 --replicas 2
 
 night-links: $(STAMP)
 	$(BIN)/python -m bench netns

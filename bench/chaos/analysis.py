@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.chaos.setting import ACTOR, KINDS, Expected, Kill
+from bench.chaos.setting import KINDS, Expected, Kill
 from bench.chaos.trainers import Incarnation, Step
 from bench.system.console import align_table
 from bench.system.ray_cluster import describe_spilled
@@ -161,7 +161,7 @@ def draw_report(report: Report) -> str:
             *_write_seconds(report.recovery_seconds.get(kind)),
             *_write_seconds(report.ray_seconds.get(kind)),
         )
-        for kind in (*KINDS, *([ACTOR] if ACTOR in report.kills else []))
+        for kind in dict.fromkeys([*KINDS, *report.kills])
     ]
     heads = ("fault", "times", "shards affected", "median s", "longest s", "Ray median s", "Ray longest s")
     baseline, disturbed = report.rows_per_second["baseline"], report.rows_per_second["disturbed"]

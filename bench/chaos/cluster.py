@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.chaos.setting import ACTOR, Setting
+from bench.chaos.setting import ACTOR, HOST, Setting
 from bench.system.processes import list_tree, read_command
 
 # Ray replaces a killed worker within this time
@@ -20,7 +20,12 @@ _STARTS_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 # these kill a whole node; its task is separate from the one killed with workers, so it is always running
 NODE_KINDS = ("raylet", "objects")
-_TITLES = {"worker": ("ray::windrow", "ray::IDLE"), "coordinator": ("Coordinator",), ACTOR: ("ray::_Worker",)}
+_TITLES = {
+    "worker": ("ray::windrow", "ray::IDLE"),
+    "coordinator": ("Coordinator",),
+    ACTOR: ("ray::_Worker",),
+    HOST: ("ray::_HostActor",),
+}
 
 
 class ChaosCluster:

@@ -15,8 +15,10 @@ from bench.chaos.analysis import Report, draw_report, make_report
 from bench.chaos.cluster import NODE_KINDS, ChaosCluster, StandbyTasks
 from bench.chaos.setting import (
     ACTOR,
+    HOST,
     KINDS,
     Expected,
+    ExpectedMixture,
     Kill,
     PlannedKill,
     Setting,
@@ -25,7 +27,7 @@ from bench.chaos.setting import (
     write_data,
 )
 from bench.chaos.trainers import TrainerGroup
-from bench.system.console import ProgressLine, add_json, write_json
+from bench.system.console import ProgressLine, add_json, read_count, write_json
 from bench.system.machine import describe_machine
 from bench.system.ray_cluster import read_spilled
 
@@ -51,10 +53,13 @@ def _run_plan(
     import ray
 
     with tempfile.TemporaryDirectory(prefix="windrow-chaos-") as name, ChaosCluster(setting) as cluster:
-        path = Path(name) / "data.parquet"
-        write_data(setting, path)
-        expected = Expected(setting, path)
-        shards = make_pipeline(setting, path).options(executor="ray").split(setting.trainers)
+        write_data(setting, Path(name))
+        expected = (ExpectedMixture if setting.mixed else Expected)(setting, Path(name))
+        pipe = make_pipeline(setting, Path(name)).options(executor="ray")
+        if setting.replicas == 1:
+            shards = pipe.split(setting.trainers)
+        else:
+            shards = [one for each in pipe.split(setting.trainers, replicas=setting.replicas) for one in each]
         trainers = TrainerGroup(setting, cluster.trainer_nodes, shards, Path(name), expected)
         standbys = StandbyTasks(Path(name), [cluster.head, *cluster.trainer_nodes], cluster.data_nodes)
         chaos = _KillExecutor(cluster, trainers, standbys, kinds, random.Random(seed))
@@ -76,7 +81,7 @@ def _run_plan(
             chaos.done,
             expected,
             seed=seed,
-            trainers=setting.trainers,
+            trainers=setting.readers,
             baseline=(baseline, disturbed),
             disturbed=(disturbed, ended),
         )
@@ -164,10 +169,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpus", type=int, default=Setting.cpus, help="logical CPUs of each raylet")
     parser.add_argument(
         "--only",
-        choices=(*KINDS, ACTOR),
+        choices=(*KINDS, ACTOR, HOST),
         action="append",
         metavar="KIND",
-        help=f"inject only this kind of fault: {', '.join(KINDS)}; with --prepared also {ACTOR}",
+        help=f"inject only this kind: {', '.join(KINDS)}; with --prepared also {ACTOR}, with --replicas {HOST}",
     )
     parser.add_argument(
         "--counted", action="store_true", help="filter rows, so that row counts are not known in advance"
@@ -176,6 +181,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--prepared",
         action="store_true",
         help="run a transform behind the shuffle on actors, and kill these too",
+    )
+    parser.add_argument("--mixed", action="store_true", help="read a mixture of two sources")
+    parser.add_argument(
+        "--replicas", type=read_count, default=1, help="trainers that read the same shard (default: 1)"
     )
     add_json(parser)
 
@@ -187,8 +196,11 @@ def run(options: argparse.Namespace) -> int:
     if seconds <= 0 or kills < 1:
         raise ValueError("--minutes and --kills must be more than 0")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    setting = Setting(cpus=options.cpus, counted=options.counted, prepared=options.prepared)
-    kinds = options.only or (*KINDS, *([ACTOR] if options.prepared else []))
+    if options.mixed and options.counted:
+        raise ValueError("--mixed and --counted exclude each other: a mixture knows the rows of its sources")
+    names = ("cpus", "counted", "prepared", "mixed", "replicas")
+    setting = Setting(**{name: getattr(options, name) for name in names})
+    kinds = options.only or setting.kinds
     line = ProgressLine()
     line.start(f"{kills} kills in {options.minutes:g} minutes, seed {options.seed}")
     report = _run_plan(setting, options, kinds, kills, line)

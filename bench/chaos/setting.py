@@ -6,7 +6,7 @@ import hashlib
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,11 @@ _FILTER_MODULUS = 5
 # workers of a node and the first one that Ray starts to replace them, before it has registered. "pressure"
 # kills nothing: another task fills an object store, so that Ray has to spill.
 KINDS = ("worker", "raylet", "objects", "coordinator", "trainer", "pressure", "starting")
-# kills an actor that runs a transform behind the shuffle
-ACTOR = "actor"
+# kill an actor that runs a transform behind the shuffle, and one that places rows for the replicas of a shard
+ACTOR, HOST = "actor", "host"
 _MIN_SECONDS = 0.2
+# more steps than any run has
+_NO_END = 2**40
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,11 @@ class Setting:
     counted: bool = False
     # a transform behind the shuffle runs on a pool of actors
     prepared: bool = False
+    # the groups are those of two sources of a mixture, two thirds of the rows from the first one, without end
+    mixed: bool = False
+    # shards, and the trainers that read each of them
     trainers: int = 3
+    replicas: int = 1
     batch_rows: int = 1_000
     # steps by which a trainer may lead the others, as if they exchanged gradients
     lead: int = 100
@@ -53,6 +59,24 @@ class Setting:
     nodes: tuple[int, int] = (2, 1)
     cpus: int = 2
     store_bytes: int = 120 * 2**20
+
+    @property
+    def readers(self) -> int:
+        """The trainers of all shards; those of a shard follow each other."""
+        return self.trainers * self.replicas
+
+    @property
+    def sources(self) -> dict[str, range]:
+        """The row groups of each file."""
+        if not self.mixed:
+            return {"data": range(self.groups)}
+        border = self.groups // 3
+        return {"one": range(border), "other": range(border, self.groups)}
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of faults that have a target."""
+        return (*KINDS, *([ACTOR] if self.prepared else []), *([HOST] if self.replicas > 1 else []))
 
     def keys_of(self, group: int) -> NDArray[np.int64]:
         keys = np.arange(group * self.group_rows, (group + 1) * self.group_rows)
@@ -63,14 +87,16 @@ def derive(keys: NDArray[np.int64], number: int) -> NDArray[np.int64]:
     return (keys * np.int64(2 * number + 1)) ^ np.int64(_FACTOR >> 2)
 
 
-def write_data(setting: Setting, path: Path) -> None:
+def write_data(setting: Setting, folder: Path) -> None:
     names = ["key", *(f"c{number}" for number in range(1, COLUMNS))]
     schema = pa.schema([(name, pa.int64()) for name in names])
-    with pq.ParquetWriter(path, schema, use_dictionary=False, compression="none") as writer:
-        for group in range(setting.groups):
-            keys = np.arange(group * setting.group_rows, (group + 1) * setting.group_rows)
-            arrays = [pa.array(keys), *(pa.array(derive(keys, number)) for number in range(1, COLUMNS))]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+    for name, groups in setting.sources.items():
+        path = folder / f"{name}.parquet"
+        with pq.ParquetWriter(path, schema, use_dictionary=False, compression="none") as writer:
+            for group in groups:
+                keys = np.arange(group * setting.group_rows, (group + 1) * setting.group_rows)
+                arrays = [pa.array(keys), *(pa.array(derive(keys, number)) for number in range(1, COLUMNS))]
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
 def _pass_slowly(batch: Any, seconds: float) -> Any:
@@ -78,14 +104,13 @@ def _pass_slowly(batch: Any, seconds: float) -> Any:
     return batch
 
 
-def make_pipeline(setting: Setting, path: Path) -> windrow.DatasetPipeline:
+def make_pipeline(setting: Setting, folder: Path) -> windrow.DatasetPipeline:
     """The infinite pipeline that trainers read."""
-    ds = windrow.read_parquet(str(path), target_block_bytes=1)
-    slow = ds.map_batches(_pass_slowly, batch_format="pyarrow", fn_args=(setting.block_seconds,))
-    if setting.counted:
-        slow = slow.map_batches(_filter_keys, batch_format="pyarrow", preserves_rows=False)
-    pipe = slow.window(blocks_per_window=setting.window_groups).repeat()
-    pipe = pipe.random_shuffle_each_window(seed=setting.seed)
+    sources = {name: _make_source(setting, folder / f"{name}.parquet") for name in setting.sources}
+    if setting.mixed:
+        pipe = windrow.mixture(sources, {"one": 2, "other": 1}, seed=setting.seed, when_exhausted="repeat")
+    else:
+        (pipe,) = sources.values()
     if setting.prepared:
         pipe = pipe.map_batches(
             _pass_slowly,
@@ -95,6 +120,16 @@ def make_pipeline(setting: Setting, path: Path) -> windrow.DatasetPipeline:
             num_cpus=0.1,
         )
     return pipe
+
+
+def _make_source(setting: Setting, path: Path) -> windrow.DatasetPipeline:
+    slow = windrow.read_parquet(str(path), target_block_bytes=1).map_batches(
+        _pass_slowly, batch_format="pyarrow", fn_args=(setting.block_seconds,)
+    )
+    if setting.counted:
+        slow = slow.map_batches(_filter_keys, batch_format="pyarrow", preserves_rows=False)
+    pipe = slow.window(blocks_per_window=setting.window_groups // len(setting.sources)).repeat()
+    return pipe.random_shuffle_each_window(seed=setting.seed)
 
 
 def _filter_keys(batch: pa.Table) -> pa.Table:
@@ -135,13 +170,16 @@ def digest_keys(keys: NDArray[np.int64]) -> str:
 
 
 class Expected:
-    def __init__(self, setting: Setting, path: Path) -> None:
+    """The steps that each trainer must get, by the plan, without an executor."""
+
+    def __init__(self, setting: Setting, folder: Path) -> None:
         self._setting = setting
-        self._job = make_pipeline(setting, path)._job()
+        self._job = make_pipeline(setting, folder)._job()
         self._order = lru_cache(4)(self._make_order)
 
-    def steps(self, shard: int) -> int:
-        setting = self._setting
+    def steps(self, reader: int) -> int:
+        """The steps of an epoch."""
+        setting, shard = self._setting, reader // self._setting.replicas
         rows = sum(len(setting.keys_of(group)) for group in range(setting.groups))
         full, rest = divmod(rows, setting.trainers * setting.batch_rows)
         return full + (rest // setting.trainers + (shard < rest % setting.trainers) > 0)
@@ -157,8 +195,8 @@ class Expected:
         first = shard * share + min(shard, more)
         return rest[first : first + share + (shard < more)]
 
-    def digest(self, epoch: int, step: int, shard: int) -> str:
-        return digest_keys(self.keys(epoch, step, shard))
+    def digest(self, epoch: int, step: int, reader: int) -> str:
+        return digest_keys(self.keys(epoch, step, reader // self._setting.replicas))
 
     def _make_order(self, epoch: int) -> NDArray[np.int64]:
         job = self._job
@@ -171,3 +209,23 @@ class Expected:
             placed[order.epoch_rows(0, len(stored))] = stored
             windows.append(placed)
         return np.concatenate(windows)
+
+
+class ExpectedMixture(Expected):
+    """The same for a mixture, read here by one shard: a step has the same rows for any number of them."""
+
+    def __init__(self, setting: Setting, folder: Path) -> None:
+        self._setting = setting
+        plain = replace(setting, block_seconds=0.0, prepared=False)
+        self._shard = make_pipeline(plain, folder).options(executor="threads").iterator()
+        self._steps = self._shard.iter_batches(setting.trainers * setting.batch_rows)
+        self._digests: list[list[str]] = []
+
+    def steps(self, reader: int) -> int:
+        return _NO_END
+
+    def digest(self, epoch: int, step: int, reader: int) -> str:
+        while len(self._digests) <= step:
+            keys = next(self._steps)["key"]
+            self._digests.append([digest_keys(part) for part in np.split(keys, self._setting.trainers)])
+        return self._digests[step][reader // self._setting.replicas]

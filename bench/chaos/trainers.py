@@ -82,7 +82,7 @@ class Trainer:
         log_path: Path,
         steps: int,
     ) -> None:
-        progress = open_progress(log_path.with_name("progress"), setting.trainers)
+        progress = open_progress(log_path.with_name("progress"), setting.readers)
         if state is not None:
             shard.load_state_dict(state)
         with log_path.open("a") as log:
@@ -137,16 +137,16 @@ class TrainerGroup:
         self._folder, self._expected = folder, expected
         self._ended: list[Incarnation] = []
         self._started = 0
-        self._progress = open_progress(folder / "progress", setting.trainers)
+        self._progress = open_progress(folder / "progress", setting.readers)
         self.errors: list[str] = []
         self._live = [
             self._begin(shard, None, trainer_nodes[shard % len(trainer_nodes)])
-            for shard in range(setting.trainers)
+            for shard in range(setting.readers)
         ]
 
     def kill(self, rng: random.Random) -> tuple[int, str] | None:
         """Kill a trainer that has read a batch and restart it; returns its shard and the node it was on."""
-        shard = rng.randrange(self._setting.trainers)
+        shard = rng.randrange(self._setting.readers)
         live = self._live[shard]
         process = self._process(live)
         if process is None or not read_incarnation(live.log, shard, 0.0, None).steps or not kill(process):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.setting import KINDS
+from bench.chaos.setting import ACTOR, HOST, KINDS
 from tests.conftest import REPOSITORY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -44,6 +44,19 @@ def test_kills_of_every_kind_change_no_rows(tmp_path: Path, minutes: float, kill
     assert report["differences"] == report["errors"] == []
     assert report["kills"] == dict.fromkeys(KINDS, kills // len(KINDS))
     assert report["steps"] > 100
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [(["--mixed", "--prepared"], [*KINDS, ACTOR]), (["--replicas", "2"], [*KINDS, HOST])],
+)
+def test_kills_change_no_rows_of_mixtures_and_replicas(
+    tmp_path: Path, options: list[str], kinds: list[str]
+) -> None:
+    report = run_chaos(tmp_path, *options, "--minutes", "0.5", "--kills", f"{len(kinds)}", "--seed", "2")
+    assert report["differences"] == report["errors"] == []
+    assert report["kills"] == dict.fromkeys(kinds, 1)
 
 
 @pytest.mark.nightly
