@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pyarrow as pa
@@ -13,18 +14,27 @@ import windrow
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import DatasetPipeline
 
+# rows are counted while it is set
+COUNTING = threading.Event()
+
+
+def keep_odd(batch: pa.Table) -> pa.Table:
+    assert COUNTING.wait(60)
+    return batch.filter(pc.field("odd") == 1)
+
 
 @pytest.fixture
 def filtered(tmp_path: Any) -> DatasetPipeline:
-    """100 rows in five windows, of which a filter keeps 50."""
+    """100 rows in five windows, of which a filter keeps 50; nothing of an epoch is read before it begins."""
+    COUNTING.set()
     path = str(tmp_path / "numbers.parquet")
     numbers = range(100)
     pq.write_table(
         pa.table({"x": numbers, "odd": [number % 2 for number in numbers]}), path, row_group_size=10
     )
-    kept = windrow.read_parquet(path).filter(pc.field("odd") == 1)
+    kept = windrow.read_parquet(path).map_batches(keep_odd, batch_format="pyarrow", preserves_rows=False)
     pipe = kept.window(blocks_per_window=2).repeat(3).random_shuffle_each_window(seed=7)
-    return pipe.options(executor="threads", progress=False)
+    return pipe.options(executor="threads", progress=False, prefetch_windows=0)
 
 
 def save_after(pipe: DatasetPipeline, steps: int) -> dict[str, Any]:
@@ -38,9 +48,11 @@ def save_after(pipe: DatasetPipeline, steps: int) -> dict[str, Any]:
 
 def test_the_length_is_known_once_the_rows_are_counted(filtered: DatasetPipeline) -> None:
     with filtered.iterator() as shard:
+        COUNTING.clear()
         batches = shard.iter_batches(batch_size=4)
         with pytest.raises(TypeError, match="because a filter, a row-changing transform"):
             len(batches)
+        COUNTING.set()
         assert sum(1 for _ in batches) == len(batches) == 13
 
 
@@ -50,9 +62,11 @@ def test_a_resumed_epoch_knows_its_length_once_the_rest_is_counted(
 ) -> None:
     with filtered.iterator() as shard:
         shard.load_state_dict(save_after(filtered, 9))
+        COUNTING.clear()
         batches = shard.iter_batches(batch_size=batch_size)
         with pytest.raises(TypeError, match="is not known yet"):
             len(batches)
+        COUNTING.set()
         assert batches.start + sum(1 for _ in batches) == len(batches) == steps
         # windows before the state have not been read, but the state has counted their rows
         assert shard.steps_per_epoch(batch_size) == len(shard.iter_batches(batch_size=batch_size)) == steps
@@ -66,7 +80,9 @@ def test_a_later_epoch_may_skip_blocks_that_a_state_has_counted(filtered: Datase
         assert batches.start + sum(1 for _ in batches) == len(batches) == 13
         with pytest.raises(PlanError, match="is not known yet"):
             shard.steps_per_epoch(4)
+        COUNTING.clear()
         batches = shard.iter_batches(batch_size=4)
         with pytest.raises(TypeError, match="is not known yet"):
             len(batches)
+        COUNTING.set()
         assert sum(1 for _ in batches) == len(batches) == len(shard.iter_batches(batch_size=4)) == 13
