@@ -37,7 +37,11 @@ def run(options: argparse.Namespace) -> int:
     for name in options.formats:
         line.start(name)
         folder = options.folder / f"{name}-{options.size_bytes}"
-        _make(known[name], folder, options.size_bytes)
+        try:
+            _make(known[name], folder, options.size_bytes)
+        except ImportError as error:
+            line.finish(f"left out: {error}")
+            continue
         rows = known[name].alone(folder)
         rounds = [_measure(known[name], folder, rows) for _ in range(options.rounds)]
         taken = {
