@@ -36,7 +36,7 @@ from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-_MOST_TRAFFIC = 1.05
+_MOST_TRAFFIC, _MAX_ERROR = 1.05, 0.15
 _JOB_SECONDS = 600.0
 # of a link; the delay where the kernel has netem
 _MBIT, _DELAY_SECONDS = 100.0, 0.25e-3
@@ -127,7 +127,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the job and compare; the exit status is 0 if order and traffic are right."""
+    """Run the job and compare; the exit status is 0 if order, traffic and prediction are right."""
     reason = why_not()
     if reason:
         print(f"not run: {reason}")
@@ -157,8 +157,8 @@ def run(options: argparse.Namespace) -> int:
     print_table(_HEADS, rows, ("condition", "order"))
     failures = [f"{row[0]}: {row[-1]}" for row in rows if row[-1] != "same"]
     if not options.short:
-        failures += _compare_traffic(options, paths, epochs)
-    print(*failures or ["order and traffic: met"], sep="\n")
+        failures += _compare_with_prediction(options, paths, epochs)
+    print(*failures or ["order, traffic and prediction: met"], sep="\n")
     return int(bool(failures))
 
 
@@ -261,10 +261,12 @@ def _received(epochs: Sequence[Sequence[dict[str, Any]]], first: int, last: int)
     return float(sum(rank[last]["rx"] - rank[first]["rx"] for rank in epochs))
 
 
-def _compare_traffic(
-    options: argparse.Namespace, paths: Sequence[str], epochs: Sequence[Sequence[dict[str, Any]]]
+def _compare_with_prediction(
+    options: argparse.Namespace,
+    paths: Sequence[str],
+    epochs: Sequence[Sequence[dict[str, Any]]],
 ) -> list[str]:
-    """Compare bytes over the links with the minimum, and print what `bench scale` simulates beside the epochs."""
+    """Compare bytes over the links with the minimum, and epoch times with `bench scale`'s simulation of the cluster."""
     quiet = range(_WARM, _WARM + options.epochs)
     measured = statistics.median(_seconds(epochs, number) or 0.0 for number in quiet)
     first, last = quiet[0] - 1, quiet[-1]
@@ -281,13 +283,21 @@ def _compare_traffic(
         f"{minimum / 1e6:.1f} MB (packed values and positions of the rows that another node consumes); "
         f"epoch: {measured:.2f} s"
     )
-    # the simulation knows no replicas
-    if options.replicas == 1:
-        outcome = _predict(options, source, _blocks(paths))
-        print(f"simulated epoch: {outcome.epoch_seconds:.2f} s, bottleneck: {outcome.bottleneck}")
+    failures = []
     if traffic > _MOST_TRAFFIC:
-        return [f"bytes over the links: {traffic:.3f} of the minimum, at most {_MOST_TRAFFIC}"]
-    return []
+        failures.append(f"bytes over the links: {traffic:.3f} of the minimum, at most {_MOST_TRAFFIC}")
+    if options.replicas > 1:
+        # the simulation knows no replicas
+        return failures
+    outcome = _predict(options, source, _blocks(paths))
+    ratio = (outcome.epoch_seconds or 0.0) / measured
+    print(
+        f"predicted epoch: {outcome.epoch_seconds:.2f} s ({ratio:.2f} of the measured one), "
+        f"bottleneck: {outcome.bottleneck}"
+    )
+    if abs(ratio - 1) > _MAX_ERROR:
+        failures.append(f"predicted over measured epoch: {ratio:.2f}, within {_MAX_ERROR:.0%} of 1")
+    return failures
 
 
 def _share(path: str, replica: int, replicas: int) -> float:
