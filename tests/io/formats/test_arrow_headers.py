@@ -17,8 +17,15 @@ import windrow
         pa.table({"a": [1], "b": ["x"]}),
         pa.table({"a": [1], "b": [2], "c": [3]}),
         pa.table({"a": [1], "b": [[2]]}),
+        pa.table({"a": [1], "b": [2], "c": pa.nulls(1)}),
     ],
-    ids=["too few columns", "too many buffers", "too many columns", "columns in columns"],
+    ids=[
+        "too few columns",
+        "too many buffers",
+        "too many columns",
+        "columns in columns",
+        "a column without buffers",
+    ],
 )
 def test_a_batch_of_another_schema_is_corrupt(tmp_path: Path, stored: pa.Table) -> None:
     def messages(table: pa.Table) -> list[bytes]:
