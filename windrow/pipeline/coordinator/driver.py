@@ -177,8 +177,7 @@ class Driver:
     def is_complete(self, epoch: int, window: int) -> bool:
         """Whether every part of a window, or of what a mixture's round needs, is ready."""
         windows = self._scheduler.epochs.counts(epoch).shape.windows_of(window)
-        states = [self._scheduler.window(epoch, needed) for needed in windows]
-        return all(state is not None and state.complete for state in states)
+        return self._scheduler.are_complete(epoch, windows)
 
     def heartbeat(self, shard: int, *stats: TrainerStats) -> None:
         """A shard's consumers are alive: they take rows or wait for them; ``stats`` is what each has received."""

@@ -160,7 +160,6 @@ class RearrangedSource(DerivedSource):
         return RearrangedReader(tuple(parent.reader for parent in self.parents), self.schema, columns)
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
-        self.prepare()
         return tuple(self._address(block) for block in blocks)
 
     def describe(self) -> str:

@@ -33,8 +33,9 @@ Ints = NDArray[np.int64]
 WhenExhausted = Literal["stop", "repeat", "drop"]
 
 # A part of an endless mixture is planned at a time, of about this much work. It has at least some windows of each
-# source, since those that are held where it ends are read again.
-_LEG_WORK, _LEG_WINDOWS = 1024, 4
+# source, since those that are held where it ends are read again. The first batch waits for the plan of the first part;
+# later ones are longer, because nothing is read ahead of where one ends.
+_LEG_WORK, _LEG_WINDOWS, _LATER_LEGS = 1024, 4, 4
 _MAX_ROWS = 2**62
 # of those that readers of one process are in at the same time
 KEPT_LEGS = 8
@@ -196,7 +197,7 @@ class MixtureLeg:
     @cached_property
     def _work_budget(self) -> float:
         each = [window_work(source) for source in self.mixture.sources if source.pass_rows]
-        return float(max(_LEG_WORK, _LEG_WINDOWS * sum(each)))
+        return float(max(_LEG_WORK, _LEG_WINDOWS * sum(each)) * (_LATER_LEGS if self.row else 1))
 
     def _work_of(self, sequence: ShareSequence, rows: int) -> float:
         """About how much work it is to plan this many rows."""

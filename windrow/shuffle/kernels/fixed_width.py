@@ -21,8 +21,8 @@ PlainRows = NDArray[Any]
 
 _BOOLEAN = pa.bool_().id
 _BY_WIDTH = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
-# tasks of a job share one schema object
-_KNOWN_SCHEMAS = 16
+# tasks of a job share one schema object, or one for each source of a mixture
+_KNOWN_SCHEMAS = 256
 
 
 def fixed_width_bytes(kind: pa.DataType) -> int:

@@ -81,11 +81,12 @@ class RoundRuns:
     def borders(self) -> Ints:
         """(rounds + 1, shards) where each round begins in each shard's stream, and where the last one ends."""
         rows = np.arange(self.first_round, self.stop_round + 1, dtype=np.int64) * self.round_rows
-        rows = np.clip(rows, self.first_row, self.stop_row)
+        # np.clip() looks at the range of the type each time
+        rows = np.minimum(np.maximum(rows, self.first_row), self.stop_row)
         assignment, total = self.round.assignment, self.round.total
         shards = np.array(self.shards, np.int64)
         steps, within = np.divmod(np.maximum(rows - assignment.start_row, 0), assignment.step_rows)
-        own = np.clip(within[:, None] - shards * assignment.batch_rows, 0, assignment.batch_rows)
+        own = np.minimum(np.maximum(within[:, None] - shards * assignment.batch_rows, 0), assignment.batch_rows)
         found: Ints = steps[:, None] * assignment.batch_rows + own
         if total is not None:
             for at in np.flatnonzero(steps >= assignment.full_steps(total)).tolist():

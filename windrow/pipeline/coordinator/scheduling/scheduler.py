@@ -7,7 +7,7 @@ No decision here affects the order of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, count
 
 from windrow.pipeline.coordinator.scheduling.epoch_tracker import EpochTracker
@@ -76,6 +76,14 @@ class Scheduler:
     def window(self, epoch: int, window: int) -> WindowState | None:
         """The state of a window that is held or being prepared, or None."""
         return self._windows.get((epoch, window))
+
+    def are_complete(self, epoch: int, windows: Sequence[int]) -> bool:
+        """Whether every part of these windows is ready; shards ask again and again, and a round has hundreds."""
+        for window in windows:
+            state = self._windows.get((epoch, window))
+            if state is None or not state.complete:
+                return False
+        return True
 
     @property
     def memory_bytes(self) -> int:
@@ -220,17 +228,17 @@ class Scheduler:
 
     def _start_work(self, now: float) -> None:
         self.short_of_memory = None
-        if not self.epochs.is_any_opened:
+        free = self._limits.slots - self.running
+        if free <= 0 or not self.epochs.is_any_opened:
             return
         urgent = self._priorities.urgent(now)
         near = urgent | dict.fromkeys(self._priorities.ahead(urgent, now))
-        free = self._limits.slots - self.running
         blocked = False
         for key in chain(near, self._read_ahead(near, now)):
             if free <= 0:
                 return
             started = self._windows.get(key)
-            if started is not None and not started.has_waiting and started.complete:
+            if started is not None and started.complete:
                 continue
             if key not in urgent and self.epochs.is_being_counted(key[0]):
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import repeat
+from itertools import chain, repeat
 
 from windrow.pipeline.coordinator.scheduling.events import Limits
 from windrow.pipeline.plan.cursor import Place
@@ -89,8 +89,14 @@ class ShardTracker:
 
     def first_kept(self, key: Key) -> int | None:
         """The first slice of a window that a shard still needs; None: no shard does."""
-        found = (self._first_needed(key, place) for place, _ in self._holders())
-        return min((number for number in found if number is not None), default=None)
+        first: int | None = None
+        # asked of every window whenever a shard advances
+        for place, reading in self._groups:
+            if reading or not self._on_demand:
+                number = self._first_needed(key, place)
+                if number is not None and (first is None or number < first):
+                    first = number
+        return first
 
     def _first_needed(self, key: Key, place: Place) -> int | None:
         if place.epoch != key[0]:
@@ -149,13 +155,11 @@ class WindowPriorities:
 
     def urgent(self, now: float) -> dict[Key, None]:
         """The windows that shards are reading, as keys, oldest first, ignoring silent shards."""
-        keys = {
-            key
-            for shards, keys in self._being_read()
-            if not self._shards.are_silent(shards, now)
-            for key in keys
-        }
-        return dict.fromkeys(sorted(keys))
+        found: set[Key] = set()
+        for place, reading, shards in self._shards.groups():
+            if reading and not self._shards.are_silent(shards, now):
+                found.update(self._being_read(place))
+        return dict.fromkeys(sorted(found))
 
     def ahead(self, urgent: Mapping[Key, None], now: float) -> list[Key]:
         """The windows to prefetch beyond the urgent ones, nearest first.
@@ -175,19 +179,16 @@ class WindowPriorities:
     def _select(
         self, nearer: Mapping[Key, None], extra: int, stop_epoch: int | None, now: float
     ) -> list[Key]:
-        candidates = [(shards, list(keys)) for shards, keys in self._being_read()]
+        found: set[Key] = set()
         for place, reading, shards in self._shards.groups():
-            has_started = self._limits.crosses_epochs and place.epoch > 0
-            if reading or has_started:
+            keys = self._being_read(place) if reading else iter(())
+            if reading or (self._limits.crosses_epochs and place.epoch > 0):
                 count = self._limits.prefetch_windows + (extra if reading else 0)
-                candidates.append((shards, list(self._following(place, reading, count, stop_epoch))))
-        found = {
-            key
-            for shards, keys in candidates
-            for key in keys
-            if key not in nearer and not (key in self._abandoned and self._shards.are_silent(shards, now))
-        }
-        return sorted(found)
+                keys = chain(keys, *self._following(place, reading, count, stop_epoch))
+            if self._abandoned and self._shards.are_silent(shards, now):
+                keys = (key for key in keys if key not in self._abandoned)
+            found.update(keys)
+        return sorted(found.difference(nearer))
 
     def needed_together(self, key: Key) -> list[Key]:
         """The windows without which no shard can go on where a window is needed first; mostly itself alone."""
@@ -199,17 +200,15 @@ class WindowPriorities:
         first = min((number for number in places if window in rounds.windows(number)), default=None)
         return [key] if first is None else [(epoch, other) for other in rounds.windows(first)]
 
-    def _being_read(self) -> Iterator[tuple[Collection[int], Iterator[Key]]]:
-        for place, reading, shards in self._shards.groups():
-            if not reading:
-                continue
-            # windows without parts have nothing to wait for
-            fetched = self._counts(place.epoch).next_with_parts(place.window)
-            if fetched < self._fetched_count(place.epoch):
-                windows = self._counts(place.epoch).shape.windows_of(fetched)
-                yield shards, zip(repeat(place.epoch), windows)
+    def _being_read(self, place: Place) -> Iterator[Key]:
+        """The windows that shards wait for which have an epoch open at a place."""
+        # windows without parts have nothing to wait for
+        fetched = self._counts(place.epoch).next_with_parts(place.window)
+        return self._keys(place.epoch, fetched) if fetched < self._fetched_count(place.epoch) else iter(())
 
-    def _following(self, place: Place, reading: bool, left: int, stop_epoch: int | None) -> Iterator[Key]:
+    def _following(
+        self, place: Place, reading: bool, left: int, stop_epoch: int | None
+    ) -> Iterator[Iterator[Key]]:
         epoch, window = place.epoch, place.window
         if reading:
             window = self._counts(epoch).next_with_parts(window) + 1
@@ -220,10 +219,13 @@ class WindowPriorities:
                     return
                 epoch, window = epoch + 1, 0
                 continue
-            for needed in self._counts(epoch).shape.windows_of(window):
-                yield epoch, needed
+            yield self._keys(epoch, window)
             left -= 1
             window += 1
+
+    def _keys(self, epoch: int, fetched: int) -> Iterator[Key]:
+        """The windows that hold what shards fetch by a number; a round of a mixture has hundreds."""
+        return zip(repeat(epoch), self._counts(epoch).shape.windows_of(fetched))
 
     def _fetched_count(self, epoch: int) -> int:
         return self._counts(epoch).shape.fetched

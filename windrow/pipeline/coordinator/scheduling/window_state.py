@@ -57,6 +57,8 @@ class WindowState:
         # output limits of running tasks that have one
         self._max_bytes: dict[Work, int] = {}
         self.finished_parts = 0  # that have passed their last stage
+        # whether every part has passed its last stage; kept up to date, since it is asked for at every event
+        self.complete = not parts
         self._started_bytes = 0
         # lower bounds of parts whose output exceeded its limit
         self._min_bytes: dict[int, int] = {}
@@ -70,11 +72,6 @@ class WindowState:
     @property
     def key(self) -> tuple[int, int]:
         return self.epoch, self.window
-
-    @property
-    def complete(self) -> bool:
-        """Whether every part has passed its last stage."""
-        return self.finished_parts == len(self.parts)
 
     @property
     def held_bytes(self) -> int:
@@ -110,11 +107,6 @@ class WindowState:
     def fully_read(self) -> bool:
         """Whether every part has passed its first stage."""
         return not self._waiting[0] and all(work.stage > 0 for work in self.running)
-
-    @property
-    def has_waiting(self) -> bool:
-        """Whether a task has not started."""
-        return any(self._waiting)
 
     def is_waiting(self, work: Work) -> bool:
         """Whether a task has not started."""
@@ -167,6 +159,7 @@ class WindowState:
             self._waiting[work.stage + 1].append(work.part)
             return
         self.finished_parts += 1
+        self.complete = self.finished_parts == len(self.parts)
         for i, size in enumerate(event.slice_bytes):
             self._slice_bytes[i] += size
         self._add_placed(sum(event.slice_bytes[self.first_kept :]))
