@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tests.sanitized.base_columns import NESTED, TEXT, Base, make_bases
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.column_memory import ColumnMemory
 from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
@@ -25,7 +26,7 @@ from windrow.io.parquet import chunk_decoder, footer_validation
 from windrow.io.parquet.chunk_decoder import decode_nested
 from windrow.io.parquet.decoder_library import CODECS, SCRATCH
 from windrow.io.parquet.page_index import ChunkPages, StoredChunk, measure_dictionary, read_headers
-from windrow.io.parquet.stored_chunks import NUMBERS, Chunk, NestedLeaf
+from windrow.io.parquet.stored_chunks import NUMBERS, Chunk, NestedLeaf, chunk_table
 from windrow.shuffle.kernels.fixed_width import fixed_width_bytes
 from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, move_nested
 
@@ -115,7 +116,9 @@ def decode_flat_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> 
         if all(chunk.kind == NUMBERS and chunk.width == width for chunk in chunks):
             packing = Packing(rng.choice([size for size in (0, 1, 2, 4, 8) if size <= width]), 0)
         out = np.empty(packing.bytes * len(targets), np.uint8)
-        chunk_decoder.decode(file, [chunks], [packing], targets, [out], POOL)
+        outs = ColumnMemory(out, np.zeros(1, np.int64))
+        table = chunk_table(chunks)[None]
+        chunk_decoder.decode(file, table, np.array([packing]), targets, outs, POOL)
         return
     middle = rng.randrange(len(targets) + 1)
     cuts = [slice(0, middle), slice(middle, len(targets))]

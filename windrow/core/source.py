@@ -15,8 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.column_memory import ColumnMemory
 from windrow.core.errors import SourceError
-from windrow.core.frame_of_reference import Packing
+from windrow.core.frame_of_reference import bounds_table
 
 # registers the type before any file is read
 from windrow.core.variable_tensors import VariableShapeTensorType as VariableShapeTensorType
@@ -118,12 +119,17 @@ class BlockPart(Protocol):
         """Columns by number; the part may decode them only now."""
 
 
-@dataclass(frozen=True)
-class ScatteredColumn:
-    """A column whose values were scattered."""
+class Scattered(NamedTuple):
+    """What became of columns that a part was asked to scatter."""
 
-    # (rows,) 1 for valid and 0 for null, in target order; None if there are no nulls
-    valid: NDArray[np.uint8] | None = None
+    done: NDArray[np.bool_]  # (columns,) whether the values of each were scattered
+    # by column with nulls: (rows,) 1 for valid and 0 for null, in target order
+    valid: Mapping[int, NDArray[np.uint8]]
+
+    @classmethod
+    def none(cls, columns: int) -> Scattered:
+        """Nothing was scattered."""
+        return cls(np.zeros(columns, np.bool_), {})
 
 
 class ScatteringPart(BlockPart, Protocol):
@@ -132,15 +138,16 @@ class ScatteringPart(BlockPart, Protocol):
     def scatter_values(
         self,
         columns: Sequence[int],
-        packings: Sequence[Packing],
+        packings: NDArray[np.int64],
         targets: NDArray[np.uint32],
-        outs: Sequence[NDArray[np.uint8]],
+        outs: ColumnMemory,
         pool: BufferPool,
-    ) -> Sequence[ScatteredColumn | None]:
-        """Scatter fixed-width columns: encode each row's value into slot ``targets[row]`` of the column's ``out``.
+    ) -> Scattered:
+        """Scatter fixed-width columns: encode each row's value into slot ``targets[row]`` of the column's memory.
 
-        Nulls become zeros. None for a column that was not scattered, also because a value overflows its packing:
-        the content of ``out`` is undefined then, and the caller decodes the column with `select`.
+        ``packings``, (columns, 2), has the `Packing` of each. Nulls become zeros. A column can be left as it was, also
+        because a value overflows its packing: what is in its memory is undefined then, and the caller decodes it
+        with `select`.
         """
 
     def decode_nested(self, column: int, pool: BufferPool) -> pa.Array | None:
@@ -156,13 +163,14 @@ class ScatteringPart(BlockPart, Protocol):
         """
 
 
-def column_bounds(part: BlockPart, column: int) -> tuple[int, int] | None:
-    """Stored minimum and maximum of an integer or temporal column as signed integers, perhaps wrong.
+def column_bounds(part: BlockPart, columns: Sequence[int]) -> NDArray[np.int64]:
+    """(columns, 2) stored minimum and maximum of integer or temporal columns as signed integers, perhaps wrong.
 
-    None if they are unknown. A part that has them before it is decoded tells them by a method ``bounds``.
+    The maximum is less where they are unknown. A part that has them before it is decoded tells them by a method
+    ``bounds``.
     """
-    bounds = getattr(part, "bounds", None)
-    return None if bounds is None else bounds(column)
+    bounds: Callable[[Sequence[int]], NDArray[np.int64]] | None = getattr(part, "bounds", None)
+    return bounds_table([None] * len(columns)) if bounds is None else bounds(columns)
 
 
 def can_scatter(part: BlockPart) -> TypeGuard[ScatteringPart]:

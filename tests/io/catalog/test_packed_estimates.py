@@ -95,7 +95,7 @@ def test_estimate_counts_row_ids_unpacked_though_they_have_bounds(tmp_path: Path
     )
     assert saved_bytes(source) == [600 * 6]
     (part,) = source.reader.parts(source.addresses([0])[0])
-    assert [column_bounds(part, column) for column in range(2)] == [(100, 699), (0, 599)]
+    assert column_bounds(part, [0, 1]).tolist() == [[100, 699], [0, 599]]
 
 
 def test_manifest_stores_estimates_and_older_manifests_load(

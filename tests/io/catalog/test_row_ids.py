@@ -8,6 +8,7 @@ import pytest
 
 from tests.shuffle.kernels.test_bit_packing import ToldPart
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.column_memory import ColumnMemory
 from windrow.core.frame_of_reference import Packing
 from windrow.io.catalog.row_ids import _RowIdPart
 
@@ -19,11 +20,13 @@ def test_every_column_is_scattered_except_the_row_id(columns: list[int]) -> None
     schema = table.schema.append(pa.field("number", pa.int64()))
     part = _RowIdPart(ToldPart(table, scatters=(0, 1)), schema, 5)
     targets = np.random.default_rng(2).permutation(rows).astype(np.uint32)
-    packings = [(Packing(1, 0), Packing(2, 0), Packing(8, 0))[column] for column in columns]
-    outs = [np.zeros(packing.bytes * rows, np.uint8) for packing in packings]
-    done = part.scatter_values(columns, packings, targets, outs, BufferPool(0))
-    assert [column is not None for column in done] == [column != 2 for column in columns]
-    for column, packing, out in zip(columns, packings, outs, strict=True):
+    packings = np.array([(Packing(1, 0), Packing(2, 0), Packing(8, 0))[column] for column in columns])
+    sizes = packings[:, 0] * rows
+    outs = ColumnMemory.take(BufferPool(0), sizes)
+    found = part.scatter_values(columns, packings, targets, outs, BufferPool(0))
+    assert found.done.tolist() == [column != 2 for column in columns]
+    assert not found.valid
+    for at, column in enumerate(columns):
         if column != 2:
-            words = out.view(f"u{packing.bytes}")
+            words = outs.column(at, sizes[at]).view(f"u{packings[at, 0]}")
             assert np.array_equal(words[targets], table.column(column).to_numpy())

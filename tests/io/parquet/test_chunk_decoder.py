@@ -19,11 +19,12 @@ from tests.io.chunks import (
     needs_library,
     write,
 )
+from tests.io.parquet.decoding import decode_column, decode_columns
 from tests.library_versions import ARROW
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.column_memory import ColumnMemory
 from windrow.core.frame_of_reference import Packing
 from windrow.io.parquet import decoder_library
-from windrow.io.parquet.chunk_decoder import decode
 from windrow.io.parquet.stored_chunks import Chunk, StoredFooter
 
 TYPES = [
@@ -68,9 +69,9 @@ def decode_group(
     size = packing.bytes * len(targets)
     out = np.full(size + 16, 0xAB, np.uint8)
     with pa.memory_map(str(path)) as file:
-        (done,) = decode(file, [[chunk]], [packing], targets, [out[:size]], BufferPool(0))
+        valid = decode_column(file, [chunk], packing, targets, out[:size], BufferPool(0))
     assert (out[size:] == 0xAB).all()
-    return None if done is None else out[:size]
+    return None if valid is None else out[:size]
 
 
 def words_of(column: pa.ChunkedArray) -> NDArray[np.uint8]:
@@ -203,7 +204,7 @@ def test_corrupt_pages_cause_no_write_out_of_bounds(tmp_path: Path, data: st.Dat
     guarded = np.full(8 * rows + 128, 0xAB, np.uint8)
     targets = rng.permutation(rows).astype(np.uint32)
     end = 64 + packing.bytes * rows
-    decode(pa.BufferReader(bytes(stored)), [[cut]], [packing], targets, [guarded[64:end]], BufferPool(0))
+    decode_column(pa.BufferReader(bytes(stored)), [cut], packing, targets, guarded[64:end], BufferPool(0))
     assert (guarded[:64] == 0xAB).all()
     assert (guarded[end:] == 0xAB).all()
 
@@ -242,13 +243,14 @@ def test_declined_columns_do_not_affect_the_others(tmp_path: Path) -> None:
     chunks["d"][0] = cut._replace(start=len(stored) - 4)
     chunks["b"] = []
     targets = rng.permutation(rows).astype(np.uint32)
-    outs = [np.zeros(rows * kind.bit_width // 8, np.uint8) for kind in kinds.values()]
     packings = [Packing(kind.bit_width // 8, 0) for kind in kinds.values()]
-    done = decode(
+    outs = ColumnMemory.take(BufferPool(0), np.array([packing.bytes * rows for packing in packings]))
+    decoded = decode_columns(
         pa.BufferReader(bytes(stored)), list(chunks.values()), packings, targets, outs, BufferPool(0)
     )
-    assert [column is not None for column in done] == [True, False, False, False, True]
-    for name, out in zip("ae", (outs[0], outs[4]), strict=True):
+    assert decoded.done.tolist() == [True, False, False, False, True]
+    for at, name in ((0, "a"), (4, "e")):
+        out = outs.column(at, 8 * rows)
         assert np.array_equal(out.view(np.int64)[targets], words_of(table[name]).view(np.int64))
 
 
@@ -284,12 +286,12 @@ def test_chunks_are_found_once_for_each_of_a_few_datasets(
     monkeypatch.setattr(StoredFooter, "chunk", note)
     both, other = [("x", pa.int64()), None, ("y", pa.int64())], [("y", pa.int32())]
     for fields in (both, other) * 3:
-        found = [footer.chunks(group, fields) for group in range(2)]
+        found = [footer.stored_columns(group, fields).chunks for group in range(2)]
         assert [[chunk is not None for chunk in chunks] for chunks in found] == (
             [[True, False, True]] * 2 if fields is both else [[False]] * 2
         )
     assert looked == ["x", "y", "x", "y", "y", "y"]
     # many datasets are not remembered all
     for _ in range(100):
-        footer.chunks(0, [("x", pa.int64())])
-    assert len(footer._chunks) <= 8
+        footer.stored_columns(0, [("x", pa.int64())])
+    assert len(footer._stored) <= 8

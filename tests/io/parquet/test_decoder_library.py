@@ -6,6 +6,7 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -34,9 +35,9 @@ def test_each_chunk_has_its_bytes(
     path.write_bytes(CONTENT)
     file: Any = pa.memory_map(str(path)) if local else pa.PythonFile(path.open("rb"), mode="r")
     with file:
-        found, held = read_chunks(file, chunks)
+        found, held = read_chunks(file, np.array(chunks, np.int64).reshape(-1, 2))
         assert len(held) == (buffers if local else len(chunks))
-        for (start, size), (address, found_size) in zip(chunks, found, strict=True):
+        for (start, size), (address, found_size) in zip(chunks, found.tolist(), strict=True):
             if start + size > len(CONTENT):
                 assert (address, found_size) == (0, 0)
             else:

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.io.chunks import BY_DICTIONARY, DATA, DICTIONARY, INDEX, PLAIN, needs_library, page, varint
+from tests.io.parquet.decoding import decode_column
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing
-from windrow.io.parquet.chunk_decoder import decode
 from windrow.io.parquet.stored_chunks import NUMBERS, Chunk
 
 WHOLE = Packing(8, 0)
@@ -27,11 +27,9 @@ def decode_pages(
     guarded = np.full(size + 64, 0xAB, np.uint8)
     targets = np.arange(rows + 8, dtype=np.uint32)[:rows]
     chunk = Chunk(0, len(stored), rows, NUMBERS, 8, codec, optional=False)
-    (decoded,) = decode(
-        pa.BufferReader(stored), [[chunk]], [packing], targets, [guarded[:size]], BufferPool(0)
-    )
+    valid = decode_column(pa.BufferReader(stored), [chunk], packing, targets, guarded[:size], BufferPool(0))
     assert (guarded[size:] == 0xAB).all()
-    if decoded is None:
+    if valid is None:
         return None
     more = (
         guarded[:size].view("i8" if packing == WHOLE else f"u{packing.bytes}")

@@ -27,8 +27,8 @@ from tests.io.chunks import (
     varint,
     words,
 )
+from tests.io.parquet.decoding import decode_column
 from windrow.core.frame_of_reference import Packing
-from windrow.io.parquet.chunk_decoder import decode
 from windrow.io.parquet.decoder_library import CODECS, SCRATCH
 from windrow.io.parquet.stored_chunks import BOOLEANS, DECIMALS, NUMBERS, Chunk
 
@@ -44,11 +44,10 @@ def decode_chunks(*chunks: tuple[Chunk, bytes], packing: Packing | None = None) 
     how = packing or Packing(WIDTHS[found[0].kind], 0)
     targets, pool = np.arange(rows, dtype=np.uint32)[::-1].copy(), GuardedPool()
     out = pool.take(how.bytes * rows)
-    (decoded,) = decode(pa.BufferReader(content), [found], [how], targets, [out], pool)
+    valid = decode_column(pa.BufferReader(content), found, how, targets, out, pool)
     pool.assert_guarded()
-    if decoded is None:
+    if valid is None:
         return None
-    valid = np.ones(rows, np.uint8) if decoded.valid is None else decoded.valid
     each = [int.from_bytes(out[at * how.bytes :][: how.bytes].tobytes(), "little") for at in range(rows)]
     # nulls are zeros, whatever the memory held before
     assert not any(value for value, is_value in zip(each, valid, strict=True) if not is_value)

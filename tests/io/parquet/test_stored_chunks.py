@@ -10,7 +10,8 @@ import pytest
 
 from tests.io.files import open_parquet, write
 from windrow.core.buffer_pool import BufferPool
-from windrow.core.frame_of_reference import Packing
+from windrow.core.column_memory import ColumnMemory
+from windrow.core.frame_of_reference import Packing, bounds_table
 from windrow.core.source import can_scatter, column_bounds
 from windrow.io.parquet import decoder_library
 from windrow.io.parquet.stored_chunks import StoredFooter
@@ -94,11 +95,11 @@ def test_columns_that_match_are_decoded_in_place_in_a_file_that_lacks_others(tmp
         parts = iter(source.reader.parts(source.addresses([block])[0]))
         part = next(parts)
         assert can_scatter(part)
-        outs = [np.zeros(16, np.uint8) for _ in range(3)]
+        outs = ColumnMemory.take(BufferPool(0), np.full(3, 16))
         targets = np.array([1, 0], np.uint32)
-        packings = [Packing(8, 0)] * 3
-        done = part.scatter_values([0, 1, 2], packings, targets, outs, BufferPool(2**20))
-        assert [one is not None for one in done] == scattered
-        assert outs[0].view(np.int64).tolist() == ([6, 5] if block == 0 else [8, 7])
-        assert column_bounds(part, 1) == ((1, 2) if block == 0 else None)
-        assert column_bounds(part, 2) is None
+        packings = np.array([Packing(8, 0)] * 3)
+        done = part.scatter_values([0, 1, 2], packings, targets, outs, BufferPool(2**20)).done
+        assert done.tolist() == scattered
+        assert outs.column(0, 16).view(np.int64).tolist() == ([6, 5] if block == 0 else [8, 7])
+        known = bounds_table([(1, 2) if block == 0 else None, None])
+        assert column_bounds(part, [1, 2]).tolist() == known.tolist()

@@ -13,6 +13,7 @@ import pytest
 
 from tests.io.files import open_parquet
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.column_memory import ColumnMemory
 from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import Packing
 from windrow.core.phase_clock import PhaseClock, measuring
@@ -24,7 +25,13 @@ TARGETS = np.arange(ROWS, dtype=np.uint32)
 POOL = BufferPool(0)
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "select": ([0],),
-    "scatter_values": ([0], [Packing(8, 0)], TARGETS, [np.zeros(8 * ROWS, np.uint8)], POOL),
+    "scatter_values": (
+        [0],
+        np.array([Packing(8, 0)]),
+        TARGETS,
+        ColumnMemory.take(POOL, np.array([8 * ROWS])),
+        POOL,
+    ),
     "scatter_text": (1, TARGETS, [slice(0, ROWS)], POOL),
     "decode_nested": (2, POOL),
 }

@@ -20,9 +20,10 @@ from tests.shuffle.examples import by_day
 from tests.shuffle.kernels.test_native import needs_library, without_library
 from tests.shuffle.tables import rows_of
 from windrow.core.buffer_pool import BufferPool
-from windrow.core.frame_of_reference import Packing, is_packable
+from windrow.core.column_memory import ColumnMemory
+from windrow.core.frame_of_reference import Packing, bounds_table, is_packable
 from windrow.core.native_libraries import address_of
-from windrow.core.source import BlockPart, ScatteredColumn
+from windrow.core.source import BlockPart, Scattered
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.bit_packing import pack_values
 from windrow.shuffle.kernels.fixed_width import fixed_width_bytes
@@ -171,25 +172,25 @@ class ToldPart(LazyPart):
         # without the schema's metadata, as the part of a file
         return self.table.select(columns).replace_schema_metadata()
 
-    def bounds(self, column: int) -> tuple[int, int] | None:
-        self.looked_at.append(column)
-        return self.told.get(column)
+    def bounds(self, columns: Sequence[int]) -> NDArray[np.int64]:
+        self.looked_at += columns
+        return bounds_table([self.told.get(column) for column in columns])
 
     def scatter_values(
         self,
         columns: Sequence[int],
-        packings: Sequence[Packing],
+        packings: NDArray[np.int64],
         targets: NDArray[np.uint32],
-        outs: Sequence[NDArray[np.uint8]],
+        outs: ColumnMemory,
         pool: BufferPool,
-    ) -> Sequence[ScatteredColumn | None]:
-        told = zip(columns, packings, outs, strict=True)
-        return [
-            ScatteredColumn()
-            if column in self.scatters and self._scatter(column, packing, targets, out)
-            else None
-            for column, packing, out in told
+    ) -> Scattered:
+        told = [Packing(*packing) for packing in packings.tolist()]
+        done = [
+            column in self.scatters
+            and self._scatter(column, packing, targets, outs.column(at, packing.bytes * len(targets)))
+            for at, (column, packing) in enumerate(zip(columns, told, strict=True))
         ]
+        return Scattered(np.array(done, np.bool_), {})
 
     def _scatter(
         self, column: int, packing: Packing, targets: NDArray[np.uint32], out: NDArray[np.uint8]
@@ -277,13 +278,13 @@ class WatchedPart(ToldPart):
     def scatter_values(
         self,
         columns: Sequence[int],
-        packings: Sequence[Packing],
+        packings: NDArray[np.int64],
         targets: NDArray[np.uint32],
-        outs: Sequence[NDArray[np.uint8]],
+        outs: ColumnMemory,
         pool: BufferPool,
-    ) -> Sequence[ScatteredColumn | None]:
-        self.places += [address_of(out) for out in outs]
-        self.together.append(len(outs))
+    ) -> Scattered:
+        self.places += outs.addresses.tolist()
+        self.together.append(len(columns))
         return super().scatter_values(columns, packings, targets, outs, pool)
 
     def select(self, columns: list[int]) -> pa.Table:

@@ -19,6 +19,7 @@ from tests.core.pools import GuardedPool
 from tests.shuffle.examples import by_day
 from tests.shuffle.tables import KINDS, make_table, rows_of
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.column_memory import ColumnMemory
 from windrow.core.errors import SourceError, WindrowError
 from windrow.core.native_libraries import address_of
 from windrow.core.text_types import offset_width
@@ -301,7 +302,8 @@ def grouped(targets: Any, scratch_bytes: int, rows: int) -> object:
 
 
 def copied(rows: int, map_outputs: int) -> None:
-    native.copy_out([BYTES], [8], np.array([rows]), [words(map_outputs)])
+    columns = ColumnMemory(BYTES, np.zeros(1, np.int64))
+    native.copy_out(columns, np.array([8]), np.array([rows]), words(1, map_outputs))
 
 
 def assigned(shards: int, run_rows: int) -> object:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.chosen_rows import take_rows
+from windrow.core.column_memory import ColumnMemory
 from windrow.core.errors import PlanError
-from windrow.core.frame_of_reference import Packing
 from windrow.core.machine import available_cores
 from windrow.core.source import (
     BlockAddress,
@@ -22,7 +22,7 @@ from windrow.core.source import (
     BlockReader,
     BlockTable,
     RowOrigin,
-    ScatteredColumn,
+    Scattered,
     SourceIdentity,
     TracingSource,
     can_scatter,
@@ -160,30 +160,28 @@ class _RowIdPart:
             found, schema=pa.schema([self.schema.field(column) for column in columns])
         )
 
-    def bounds(self, column: int) -> tuple[int, int] | None:
-        if column < len(self.schema) - 1:
-            return column_bounds(self.part, column)
-        return self.first, self.first + max(0, self.num_rows - 1)
+    def bounds(self, columns: Sequence[int]) -> NDArray[np.int64]:
+        stored = [column for column in columns if column < len(self.schema) - 1]
+        found = np.full((len(columns), 2), (self.first, self.first + max(0, self.num_rows - 1)), np.int64)
+        found[np.array(columns) < len(self.schema) - 1] = column_bounds(self.part, stored)
+        return found
 
     def scatter_values(
         self,
         columns: Sequence[int],
-        packings: Sequence[Packing],
+        packings: NDArray[np.int64],
         targets: NDArray[np.uint32],
-        outs: Sequence[NDArray[np.uint8]],
+        outs: ColumnMemory,
         pool: BufferPool,
-    ) -> Sequence[ScatteredColumn | None]:
+    ) -> Scattered:
         if not can_scatter(self.part):
-            return [None] * len(columns)
-        row_id_column = len(self.schema) - 1
-        if row_id_column not in columns:
-            return self.part.scatter_values(columns, packings, targets, outs, pool)
-        at = columns.index(row_id_column)
-        stored, stored_packings, stored_outs = (
-            [*each[:at], *each[at + 1 :]] for each in (columns, packings, outs)
-        )
-        done = self.part.scatter_values(stored, stored_packings, targets, stored_outs, pool)
-        return [*done[:at], None, *done[at:]]
+            return Scattered.none(len(columns))
+        (stored,) = np.nonzero(np.array(columns) != len(self.schema) - 1)
+        numbers = [columns[at] for at in stored.tolist()]
+        found = self.part.scatter_values(numbers, packings[stored], targets, outs.select(stored), pool)
+        done = np.zeros(len(columns), np.bool_)
+        done[stored] = found.done
+        return Scattered(done, {int(stored[at]): valid for at, valid in found.valid.items()})
 
     def decode_nested(self, column: int, pool: BufferPool) -> pa.Array | None:
         if column == len(self.schema) - 1 or not can_scatter(self.part):

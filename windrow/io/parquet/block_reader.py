@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from windrow.core.arrow_support import empty_table
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.cached_properties import cached_property
-from windrow.core.frame_of_reference import Packing, join_ranges
+from windrow.core.column_memory import ColumnMemory
+from windrow.core.frame_of_reference import bounds_table, join_bounds
 from windrow.core.phase_clock import timed
-from windrow.core.source import BlockAddress, BlockPart, ScatteredColumn
+from windrow.core.source import BlockAddress, BlockPart, Scattered
 from windrow.io.catalog.blocks import CutSizes
 from windrow.io.catalog.file_format import FileReading, join_tables
 from windrow.io.catalog.filters import can_prune, filter_columns, with_filter_columns
@@ -241,25 +242,24 @@ class _StoredPart:
     def scatter_values(
         self,
         columns: Sequence[int],
-        packings: Sequence[Packing],
+        packings: NDArray[np.int64],
         targets: NDArray[np.uint32],
-        outs: Sequence[NDArray[np.uint8]],
+        outs: ColumnMemory,
         pool: BufferPool,
-    ) -> Sequence[ScatteredColumn | None]:
+    ) -> Scattered:
+        # chunks have the rows of their row groups
+        if decoder_library.LIBRARY is None or len(targets) != self.num_rows:
+            return Scattered.none(len(columns))
         with self._mapped_errors():
-            chunks = [self._find_chunks(column, len(targets)) for column in columns]
-        if not any(chunks):
-            return [None] * len(columns)
-        with self._mapped_errors():
+            if not len(self._chunk_tables):
+                return Scattered.none(len(columns))
+            chunks = np.moveaxis(self._chunk_tables[:, columns], 0, 1)
             return chunk_decoder.decode(self.file, chunks, packings, targets, outs, pool)
 
-    def bounds(self, column: int) -> tuple[int, int] | None:
-        stored = self.reader.stored_fields[column]
-        if stored is None:
-            return None
-        return join_ranges(
-            member.block.footer.bounds(number, *stored) for member in self.members for number in member.filled
-        )
+    def bounds(self, columns: Sequence[int]) -> NDArray[np.int64]:
+        fields = self.reader.stored_fields
+        tables = [table for member in self.members for table in member.bounds(fields)]
+        return join_bounds(tables)[columns] if tables else bounds_table([None] * len(columns))
 
     @timed("decode")
     def scatter_text(
@@ -301,6 +301,12 @@ class _StoredPart:
         """Map the errors of reading a file; bytes that are in memory already cause none."""
         return self.members[0].block.mapped_errors() if len(self.members) == 1 else nullcontext()
 
+    @cached_property
+    def _chunk_tables(self) -> NDArray[np.int64]:
+        """(row groups, columns, ...) the chunks of all columns, in tables as of `chunk_table`."""
+        fields = self.reader.stored_fields
+        return np.array([table for member in self.members for table in member.chunk_tables(fields)], np.int64)
+
     def _find_chunks(self, column: int, rows: int) -> Sequence[Chunk]:
         """The chunks of a column; none if the C decoder does not support one, or they do not hold ``rows`` rows."""
         # a chunk has the rows of its row group
@@ -312,22 +318,15 @@ class _StoredPart:
         fields = self.reader.stored_fields
         if decoder_library.LIBRARY is None:
             return [()] * len(fields)
-        of_groups, starts = list[Sequence[Chunk | None]](), list[int]()
-        for member in self.members:
-            for chunks in member.chunks(fields):
-                of_groups.append(chunks)
-                starts.append(member.start)
-        if starts == [0]:
-            return [() if chunk is None else (chunk,) for chunk in of_groups[0]]
-        found: list[tuple[Chunk, ...]] = []
-        for of_column in zip(*of_groups, strict=True):
-            moved = [
-                chunk.moved(start)
-                for chunk, start in zip(of_column, starts, strict=True)
-                if chunk is not None
-            ]
-            found.append(tuple(moved) if len(moved) == len(starts) else ())
-        return found or [()] * len(fields)
+        of_groups = [
+            [None if chunk is None else chunk.moved(member.start) for chunk in chunks]
+            for member in self.members
+            for chunks in member.chunks(fields)
+        ]
+        return [
+            tuple(chunk for chunk in of_column if chunk is not None) if all(of_column) else ()
+            for of_column in zip(*of_groups, strict=True)
+        ] or [()] * len(fields)
 
 
 def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray[Any]]:

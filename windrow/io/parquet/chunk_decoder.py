@@ -14,7 +14,6 @@ assemble them. Lists can be null or empty; where an element, a struct or a value
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +22,10 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.column_memory import ColumnMemory
 from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
-from windrow.core.source import ScatteredColumn
+from windrow.core.source import Scattered
 from windrow.core.text_types import fits_offsets, offset_width
 from windrow.io.catalog.value_sizes import is_list
 from windrow.io.parquet import decoder_library
@@ -37,7 +37,18 @@ from windrow.io.parquet.decoder_library import (
     read_into,
     read_pages,
 )
-from windrow.io.parquet.stored_chunks import Chunk, NestedLeaf
+from windrow.io.parquet.stored_chunks import (
+    BEFORE,
+    DICTIONARY,
+    FACTS,
+    HAS_NULLS,
+    IS_STORED,
+    PAGES,
+    ROWS,
+    Chunk,
+    NestedLeaf,
+    chunk_table,
+)
 
 # SLACK in C: bytes after decompressed pages that can be read and written
 _SLACK_BYTES = 64
@@ -47,74 +58,91 @@ _NULL_BYTES = 4
 _MAX_TEXT_BYTES = 2**32 - 1
 # two bytes for each level of a page with null or empty lists; pages with more levels are declined
 _LEVELS_BYTES = 2 * 2**20
+# of a job in C: how many there are, and those that it writes
+_JOB_COLUMNS, _IS_DECODED, _NULLS = 18, 16, 17
 # Arrow reads values of more bytes than this, if they are stored in less than the 256th part
 _SMALL_BYTES, _MAX_RATIO = 64 * 2**20, 256
 
 
 def decode(
     file: pa.NativeFile,
-    columns: Sequence[Sequence[Chunk]],
-    packings: Sequence[Packing],
+    chunks: NDArray[np.int64],
+    packings: NDArray[np.int64],
     targets: NDArray[np.uint32],
-    outs: Sequence[NDArray[np.uint8]],
+    outs: ColumnMemory,
     pool: BufferPool,
-) -> list[ScatteredColumn | None]:
-    """Decode columns; value i of a column, over all its chunks, is packed into ``targets[i]`` of its ``out``.
+) -> Scattered:
+    """Decode columns; value i of a column, over all its chunks, is packed into ``targets[i]`` of its memory.
 
-    Nulls become zeros. Returns None for each column without chunks, or with a chunk that is declined or holds a
-    value that does not fit its packing; ``out`` can be partially written then.
+    ``chunks``, (columns, row groups, ...), are rows of `chunk_table`, and ``packings``, (columns, 2), the `Packing` of
+    each column. Nulls become zeros. Columns without a chunk in each row group are left out, and those with a chunk that
+    is declined or holds a value that does not fit its packing; their memory can be partially written then. Nothing
+    here is done column by column: tables of a thousand columns have small chunks.
     """
+    supported = np.flatnonzero(chunks[:, :, IS_STORED].all(axis=1))
+    if not len(supported):
+        return Scattered.none(len(chunks))
+    groups, rows = chunks.shape[1], len(targets)
+    outs.check(packings[:, 0] * rows)
+    flat = chunks[supported].reshape(-1, chunks.shape[2])
     # the buffers are kept, since jobs hold addresses; a chunk without pages is declined
-    flat = [chunk for chunks in columns for chunk in chunks]
-    where, buffers = read_chunks(file, [(chunk.start, chunk.size_bytes) for chunk in flat])
-    apart, dictionaries = _read_dictionaries(file, flat)
-    jobs: list[tuple[int, ...]] = []
-    stops, masks = [0], []
-    for chunks, packing, out in zip(columns, packings, outs, strict=True):
-        first = 0
-        masks.append(pool.take(len(targets)) if any(chunk.has_nulls for chunk in chunks) else None)
-        addresses = address_of(out), 0 if masks[-1] is None else address_of(masks[-1])
-        for chunk in chunks:
-            at = len(jobs)
-            jobs.append((*where[at], *apart[at], *chunk.facts, *packing, first, *addresses, False, 0))
-            first += chunk.rows
-        stops.append(len(jobs))
-    job_table = np.array(jobs, np.int64).reshape(len(jobs), -1)
-    shared, memory = _share(flat, masks, targets, pool)
-    decoder_library.LIBRARY.windrow_decode_chunks(len(job_table), job_table, shared)
+    where, buffers = read_chunks(file, flat[:, PAGES])
+    apart, dictionaries = _read_dictionaries(file, flat[:, DICTIONARY])
+    rows_of = flat[:, ROWS].reshape(-1, groups)
+    nullable = np.flatnonzero(flat[:, HAS_NULLS].reshape(-1, groups).any(axis=1))
+    masks = ColumnMemory.take(pool, np.full(len(nullable), rows, np.int64))
+    masks_at = np.zeros(len(supported), np.int64)
+    masks_at[nullable] = masks.addresses
+    shared, memory = _share(flat[:, ROWS], flat[:, BEFORE], targets, pool, has_nulls=len(nullable) > 0)
+    each = np.repeat(np.arange(len(supported)), groups)
+    jobs = np.zeros((len(flat), _JOB_COLUMNS), np.int64)
+    jobs[:, 0:2], jobs[:, 2:4], jobs[:, 4:11] = where, apart, flat[:, FACTS]
+    jobs[:, 11:13] = packings[supported][each]
+    jobs[:, 13] = (np.cumsum(rows_of, axis=1) - rows_of).ravel()
+    jobs[:, 14] = outs.addresses[supported][each]
+    jobs[:, 15] = masks_at[each]
+    decoder_library.LIBRARY.windrow_decode_chunks(len(jobs), jobs, shared)
     del buffers, dictionaries, memory
-    decoded, nulls = job_table[:, -2].tolist(), job_table[:, -1].tolist()
-    return [
-        ScatteredColumn(mask if nulls[stop - 1] else None)
-        if start < stop and all(decoded[start:stop])
-        else None
-        for (start, stop), mask in zip(pairwise(stops), masks, strict=True)
-    ]
+    decoded = (jobs[:, _IS_DECODED] != 0).reshape(-1, groups).all(axis=1)
+    # the last job of a column counts the nulls of all
+    nulls = jobs[groups - 1 :: groups, _NULLS]
+    done = np.zeros(len(chunks), np.bool_)
+    done[supported] = decoded
+    valid = {
+        int(supported[column]): masks.column(at, rows)
+        for at, column in enumerate(nullable.tolist())
+        if decoded[column] and nulls[column]
+    }
+    return Scattered(done, valid)
 
 
 def _read_dictionaries(
-    file: pa.NativeFile, chunks: Sequence[Chunk]
-) -> tuple[list[tuple[int, int]], list[pa.Buffer]]:
-    """The address and bytes of each chunk's dictionary that lies apart, else (0, 0), and the buffers that hold them."""
-    places = [chunk.dictionary for chunk in chunks if chunk.dictionary is not None]
-    if not places:
-        return [(0, 0)] * len(chunks), []
-    found, buffers = read_chunks(file, places)
-    remaining = iter(found)
-    return [(0, 0) if chunk.dictionary is None else next(remaining) for chunk in chunks], buffers
+    file: pa.NativeFile, places: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], list[pa.Buffer]]:
+    """(chunks, 2) the address and bytes of each chunk's dictionary that lies apart, else zeros; what holds them."""
+    apart = np.flatnonzero(places[:, 1])
+    found, buffers = np.zeros_like(places), list[pa.Buffer]()
+    if len(apart):
+        found[apart], buffers = read_chunks(file, places[apart])
+    return found, buffers
 
 
 def _share(
-    chunks: Sequence[Chunk],
-    masks: Sequence[NDArray[np.uint8] | None],
+    rows_of: NDArray[np.int64],
+    before: NDArray[np.int64],
     targets: NDArray[np.uint32],
     pool: BufferPool,
+    *,
+    has_nulls: bool,
 ) -> tuple[NDArray[np.int64], Any]:
-    """What jobs share, as C lays it out, and the memory whose addresses it has."""
-    rows = max((chunk.rows + chunk.before for chunk in chunks), default=0)
+    """What jobs share, as C lays it out, and the memory whose addresses it has.
+
+    ``rows_of`` are the rows of each chunk, and ``before`` those ahead of them in its pages.
+    """
+    rows = int((rows_of + before).max(initial=0))
     # a target of each row, to sort them into values and nulls, and for pages that begin before the rows
-    compact = pool.take(4 * rows) if rows and any(mask is not None for mask in masks) else None
-    ahead = pool.take(4 * rows) if any(chunk.before for chunk in chunks) else None
+    compact = pool.take(4 * rows) if rows and has_nulls else None
+    ahead = pool.take(4 * rows) if before.any() else None
     codecs, scratch = SCRATCH.codecs.addresses, SCRATCH.memory
     places = [0 if each is None else address_of(each) for each in (codecs, targets, scratch, compact, ahead)]
     shared = [*places[:2], len(targets), places[2], len(scratch), *places[3:], rows]
@@ -142,10 +170,11 @@ def decode_text(
     text[:_NULL_BYTES] = 0
     valid = pool.take(len(targets)) if any(chunk.has_nulls for chunk in chunks) else None
     addresses = address_of(at), 0 if valid is None else address_of(valid)
-    shared, memory = _share(chunks, [valid], targets, pool)
-    apart, dictionaries = _read_dictionaries(file, chunks)
+    table = chunk_table(chunks)
+    shared, memory = _share(table[:, ROWS], table[:, BEFORE], targets, pool, has_nulls=valid is not None)
+    apart, dictionaries = _read_dictionaries(file, table[:, DICTIONARY])
     first, nulls, used = 0, 0, _NULL_BYTES
-    for chunk, dictionary in zip(chunks, apart, strict=True):
+    for chunk, dictionary in zip(chunks, apart.tolist(), strict=True):
         # keeps the buffer alive, since jobs hold raw addresses
         pages, used = _read_text(file, chunk, text, used)
         if pages is None:

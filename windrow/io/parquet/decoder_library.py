@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -125,33 +124,34 @@ def read_into(file: pa.NativeFile, start: int, out: NDArray[np.uint8]) -> bool:
     return preadv(file.fileno(), [out.data], start) == len(out)
 
 
-def read_chunks(
-    file: pa.NativeFile, chunks: Sequence[tuple[int, int]]
-) -> tuple[list[tuple[int, int]], list[pa.Buffer]]:
-    """Read the pages of chunks, given by their offsets and bytes.
+def read_chunks(file: pa.NativeFile, chunks: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[pa.Buffer]]:
+    """Read the pages of chunks: (chunks, 2) the offset of each, and its bytes.
 
-    Returns the address and bytes of each, (0, 0) if the file ends before, and the buffers that hold them. Adjacent
-    ones of a local file are read at once: a read takes some microseconds, and files of a thousand columns have as
-    many chunks.
+    Returns (chunks, 2) the address and bytes of each, zeros if the file ends before, and the buffers that hold them.
+    Adjacent ones of a local file are read at once: a read takes some microseconds, and files of a thousand columns
+    have as many chunks.
     """
-    joins = isinstance(file, pa.MemoryMappedFile)
-    found, buffers = [(0, 0)] * len(chunks), []
-    order = sorted(range(len(chunks)), key=chunks.__getitem__)
-    first = 0
-    while first < len(order):
-        start, size_bytes = chunks[order[first]]
-        stop, last = start + size_bytes, first + 1
-        while joins and last < len(order) and chunks[order[last]][0] == stop:
-            stop += chunks[order[last]][1]
-            last += 1
+    found, buffers = np.zeros_like(chunks), list[pa.Buffer]()
+    if not len(chunks):
+        return found, buffers
+    order = np.argsort(chunks[:, 0], kind="stable")
+    starts, sizes = chunks[order, 0], chunks[order, 1]
+    begins = np.ones(len(chunks), np.bool_)
+    if isinstance(file, pa.MemoryMappedFile):
+        begins[1:] = starts[1:] != starts[:-1] + sizes[:-1]
+    firsts = np.flatnonzero(begins)
+    lasts = np.append(firsts[1:], len(chunks)) - 1
+    reads = zip(starts[firsts].tolist(), (starts[lasts] + sizes[lasts]).tolist(), strict=True)
+    for start, stop in reads:
         file.seek(start)
-        pages = file.read_buffer(stop - start)
-        buffers.append(pages)
-        for at in order[first:last]:
-            offset, size_bytes = chunks[at][0] - start, chunks[at][1]
-            if offset + size_bytes <= pages.size:
-                found[at] = pages.address + offset, size_bytes
-        first = last
+        buffers.append(file.read_buffer(stop - start))
+    number = np.cumsum(begins) - 1
+    offsets = starts - starts[firsts][number]
+    held = np.array([buffer.size for buffer in buffers], np.int64)[number]
+    addresses = np.array([buffer.address for buffer in buffers], np.int64)[number]
+    is_whole = offsets + sizes <= held
+    found[order, 0] = np.where(is_whole, addresses + offsets, 0)
+    found[order, 1] = np.where(is_whole, sizes, 0)
     return found, buffers
 
 

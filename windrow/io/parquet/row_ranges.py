@@ -68,8 +68,8 @@ class RowRange:
     # --- for the C decoder
 
     def chunks(self, fields: Fields) -> list[Chunk | None]:
-        """`StoredFooter.chunks` of these rows."""
-        known = self.block.footer.chunks(self.group, fields)
+        """The chunk of each field with these rows alone."""
+        known = self.block.footer.stored_columns(self.group, fields).chunks
         return [
             None if chunk is None or each is None else self._cut_chunk(chunk, each[0])
             for chunk, each in zip(known, fields, strict=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
+from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
+from windrow.core.frame_of_reference import bounds_table
 from windrow.core.text_types import offset_width
 from windrow.io.catalog.column_selection import restrict_type
 from windrow.io.catalog.value_sizes import is_list, leaf_indices, leaf_types
@@ -54,11 +57,40 @@ class Chunk(_ChunkFields):
         """The chunk in memory where its file begins at ``start``."""
         return self._replace(start=start + self.start) if start else self
 
-    @cached_property
+    @property
     def facts(self) -> tuple[int, ...]:
         """Its properties in the order of a job of the C decoder."""
         codec = CODECS[self.codec].number
         return self.kind, codec, self.optional, self.width, self.rows, self.before, self.behind
+
+
+# What the columns of a chunk table hold: whether there is a chunk, and may be nulls; where its pages are; where a
+# dictionary lies apart; and the facts of a job of the C decoder.
+IS_STORED, HAS_NULLS, PAGES, DICTIONARY, FACTS = 0, 1, slice(2, 4), slice(4, 6), slice(6, 13)
+ROWS, BEFORE, _TABLE_COLUMNS = 10, 11, 13
+
+
+def chunk_table(chunks: Sequence[Chunk | None]) -> NDArray[np.int64]:
+    """(columns, 13) the chunks of some columns in one row group: one array, so that many are decoded at a time."""
+    table = np.zeros((len(chunks), _TABLE_COLUMNS), np.int64)
+    for row, chunk in zip(table, chunks, strict=True):
+        if chunk is not None:
+            row[:] = (
+                True,
+                chunk.has_nulls,
+                chunk.start,
+                chunk.size_bytes,
+                *(chunk.dictionary or (0, 0)),
+                *chunk.facts,
+            )
+    return table
+
+
+def move_chunks(table: NDArray[np.int64], start: int) -> NDArray[np.int64]:
+    """The chunks of a table in memory where their file begins at ``start``."""
+    moved = table.copy()
+    moved[:, PAGES.start] += start
+    return moved
 
 
 class NestedLeaf(NamedTuple):
@@ -91,8 +123,7 @@ class StoredFooter:
 
     def __init__(self, metadata: Any) -> None:
         self.metadata = metadata
-        self._chunks: dict[tuple[int, int], tuple[Fields, list[Chunk | None]]] = {}
-        self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
+        self._stored: dict[tuple[int, int], _StoredColumns] = {}
         self._nested: dict[tuple[int, str], tuple[pa.DataType, tuple[NestedLeaf, ...] | None]] = {}
         self._pages: dict[tuple[int, int], ChunkPages] = {}
 
@@ -107,17 +138,16 @@ class StoredFooter:
     def serialized_size(self) -> int:
         return int(self.metadata.serialized_size)
 
-    def chunks(self, group: int, fields: Fields) -> list[Chunk | None]:
-        """`chunk` of each field, None for those that are not stored; remembered for the ``fields`` that came last."""
+    def stored_columns(self, group: int, fields: Fields) -> _StoredColumns:
+        """What is known of some columns in a row group; remembered for the ``fields`` that came last."""
         # Tasks share one object, and another dataset can read the same columns as other types. The entry keeps its
         # fields alive, so that no others can have their id.
-        found = self._chunks.get((group, id(fields)))
-        if found is None or found[0] is not fields:
-            chunks = [None if field is None else self.chunk(group, *field) for field in fields]
-            if len(self._chunks) >= _KNOWN_FIELDS * self.metadata.num_row_groups:
-                self._chunks.clear()
-            found = self._chunks[group, id(fields)] = (fields, chunks)
-        return found[1]
+        found = self._stored.get((group, id(fields)))
+        if found is None or found.fields is not fields:
+            if len(self._stored) >= _KNOWN_FIELDS * self.metadata.num_row_groups:
+                self._stored.clear()
+            found = self._stored[group, id(fields)] = _StoredColumns(self, group, fields)
+        return found
 
     def nested(self, group: int, name: str, kind: pa.DataType) -> tuple[NestedLeaf, ...] | None:
         """The leaf chunks of a nested column that Arrow would read as ``kind``; None if C does not support them."""
@@ -174,11 +204,7 @@ class StoredFooter:
         known, leaves = self._columns.get(name, (None, range(0)))
         if known != kind or len(leaves) != 1:
             return None
-        if (group, name) not in self._bounds:
-            self._bounds[group, name] = integer_bounds(
-                self.metadata.row_group(group).column(leaves.start).statistics
-            )
-        return self._bounds[group, name]
+        return integer_bounds(self.metadata.row_group(group).column(leaves.start).statistics)
 
     @cached_property
     def structs(self) -> FooterStructs:
@@ -299,6 +325,30 @@ class StoredFooter:
             has_nulls=optional and _may_have_nulls(column),
             raw_bytes=raw_bytes,
         )
+
+
+class _StoredColumns:
+    """What a footer says of some columns in a row group, computed once; columns that are not stored have nothing."""
+
+    def __init__(self, footer: StoredFooter, group: int, fields: Fields) -> None:
+        self._footer, self._group, self.fields = footer, group, fields
+
+    @cached_property
+    def chunks(self) -> list[Chunk | None]:
+        """`StoredFooter.chunk` of each column."""
+        found = self._footer.chunk
+        return [None if field is None else found(self._group, *field) for field in self.fields]
+
+    @cached_property
+    def table(self) -> NDArray[np.int64]:
+        """The same as a `chunk_table`."""
+        return chunk_table(self.chunks)
+
+    @cached_property
+    def bounds(self) -> NDArray[np.int64]:
+        """`StoredFooter.bounds` of each column, as a `bounds_table`."""
+        found = self._footer.bounds
+        return bounds_table([None if field is None else found(self._group, *field) for field in self.fields])
 
 
 def _needed_leaves(stored: pa.DataType, kind: pa.DataType, leaves: Sequence[int]) -> Sequence[int]:

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.io.formats.whole_file_format import read_contents
 from windrow.io.parquet.row_ranges import RowRange
-from windrow.io.parquet.stored_chunks import Chunk, Fields, NestedLeaf
+from windrow.io.parquet.stored_chunks import Chunk, Fields, NestedLeaf, chunk_table, move_chunks
 from windrow.io.parquet.verified_files import BlockFile, open_bytes, open_parquet
 from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
@@ -87,7 +89,18 @@ class StoredRows:
         """By row group with rows, the chunk of each field."""
         if self.rows is not None:
             return [self.rows.chunks(fields)]
-        return [self.block.footer.chunks(number, fields) for number in self.filled]
+        return [self.block.footer.stored_columns(number, fields).chunks for number in self.filled]
+
+    def chunk_tables(self, fields: Fields) -> list[NDArray[np.int64]]:
+        """By row group with rows, the `chunk_table` of the fields."""
+        if self.rows is not None:
+            return [chunk_table(self.rows.chunks(fields))]
+        tables = [self.block.footer.stored_columns(number, fields).table for number in self.filled]
+        return [move_chunks(table, self.start) for table in tables] if self.start else tables
+
+    def bounds(self, fields: Fields) -> list[NDArray[np.int64]]:
+        """By row group with rows, minimum and maximum of the fields as a `bounds_table`, from the statistics."""
+        return [self.block.footer.stored_columns(number, fields).bounds for number in self.filled]
 
     def nested(self, name: str, kind: pa.DataType) -> list[tuple[NestedLeaf, ...] | None]:
         """By row group, the leaves of a nested column."""

@@ -160,10 +160,14 @@ class ColumnWidths:
         The type of each column.
     widths
         Bytes per row of each column; 0 for those without a fixed width.
-    packable
-        Whether each column can be frame-of-reference encoded.
     fixed, others
         The columns with and without a fixed width.
+    fixed_widths
+        (fixed,) bytes per row of those with a fixed width.
+    places
+        The place of each of them among these.
+    packable
+        The places of those that can be frame-of-reference encoded.
     by_width
         The columns with a fixed width, by width, in ascending order.
     """
@@ -171,9 +175,11 @@ class ColumnWidths:
     schema: pa.Schema
     kinds: tuple[pa.DataType, ...]
     widths: tuple[int, ...]
-    packable: tuple[bool, ...]
     fixed: tuple[int, ...]
     others: tuple[int, ...]
+    fixed_widths: NDArray[np.int64]
+    places: dict[int, int]
+    packable: NDArray[np.int64]
     by_width: dict[int, list[int]]
 
 
@@ -200,6 +206,15 @@ def column_widths(schema: pa.Schema) -> ColumnWidths:
     others = tuple(number for number, width in enumerate(widths) if not width)
     if len(_known) >= _KNOWN_SCHEMAS:
         _known.clear()
-    packable = tuple(map(is_packable, kinds))
-    found = _known[id(schema)] = ColumnWidths(schema, kinds, widths, packable, fixed, others, by_width)
+    found = _known[id(schema)] = ColumnWidths(
+        schema=schema,
+        kinds=kinds,
+        widths=widths,
+        fixed=fixed,
+        others=others,
+        fixed_widths=np.array([widths[number] for number in fixed], np.int64),
+        places={number: at for at, number in enumerate(fixed)},
+        packable=np.flatnonzero([is_packable(kinds[number]) for number in fixed]),
+        by_width=by_width,
+    )
     return found

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
+from windrow.core.buffer_pool import BufferPool
 from windrow.core.cached_properties import cached_property
+from windrow.core.column_memory import ColumnMemory
 from windrow.core.errors import WindrowError
-from windrow.core.frame_of_reference import Packing
+from windrow.core.frame_of_reference import bounds_table, choose_packings
 from windrow.core.native_libraries import address_of
 from windrow.core.source import BlockPart, can_scatter, column_bounds
 from windrow.core.text_types import offset_width
@@ -93,35 +94,31 @@ def _move_columns(
     """Move all columns: returns the fixed-width ones, and for each map output the others by number."""
     arenas = Arenas(part.schema, choose_packing(part), moving.map_output_rows, pool)
     others: list[dict[int, pa.Array]] = [{} for _ in moving.map_output_rows]
-    mover = _FixedWidthMover(part, moving, arenas, pool, pause)
-    for number, name in enumerate(part.schema.names):
-        if number in arenas.columns:
-            mover.add(number)
-            continue
+    _FixedWidthMover(part, moving, arenas, pool, pause).move()
+    for number in column_widths(part.schema).others:
         pause()
         arrays = moving.decode_text(part, number, pool)
         if arrays is None:
             column = part.decode_nested(number, pool) if can_scatter(part) else None
             column = join(part.select([number])) if column is None else column
-            arrays = moving.move_arrow_column(column, name, pool)
+            arrays = moving.move_arrow_column(column, part.schema.field(number).name, pool)
         for moved, array in zip(others, arrays, strict=True):
             moved[number] = array
-    mover.finish()
     return arenas, others
 
 
-def choose_packing(part: BlockPart) -> dict[int, Packing]:
-    """Choose the packing of each fixed-width column, from its statistics or, in a table, from its values."""
-    chosen = {}
-    columns, in_memory = column_widths(part.schema), isinstance(part, pa.Table)
-    for number in columns.fixed:
-        width, bounds = columns.widths[number], None
-        if columns.packable[number] and part.num_rows:
-            bounds = (
-                find_ranges([part.select([number]).column(0)]) if in_memory else column_bounds(part, number)
-            )
-        chosen[number] = Packing(width, 0) if bounds is None else Packing.of(width, *bounds)
-    return chosen
+def choose_packing(part: BlockPart) -> NDArray[np.int64]:
+    """(fixed-width columns, 2) the `Packing` of each, from its statistics or, in a table, from its values."""
+    columns = column_widths(part.schema)
+    bounds = bounds_table([None] * len(columns.fixed))
+    numbers = [columns.fixed[at] for at in columns.packable.tolist()]
+    if part.num_rows and numbers:
+        if isinstance(part, pa.Table):
+            known = bounds_table([find_ranges([part.select([number]).column(0)]) for number in numbers])
+        else:
+            known = column_bounds(part, numbers)
+        bounds[columns.packable] = known
+    return choose_packings(columns.fixed_widths, bounds)
 
 
 class _ColumnOverflowError(Exception):
@@ -139,29 +136,37 @@ class _FixedWidthMover:
         self, part: BlockPart, moving: _Grouping, arenas: Arenas, pool: BufferPool, pause: Callable[[], None]
     ) -> None:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
+        self._columns = column_widths(part.schema)
         self._rows = part.num_rows
         self._decodes = can_scatter(part)
-        self._scatters = self._decodes and moving.compiled_targets is not None
-        # columns that the part will scatter
-        self._decodable: list[int] = []
-        # their bytes, unpacked and packed
-        self._decodable_bytes = self._packed_bytes = 0
+        # by width
         self._pending: dict[int, list[int]] = {}
-        self._widths = {number: column.width for number, column in arenas.columns.items()}
 
-    def add(self, number: int) -> None:
+    def move(self) -> None:
+        """Move all of them."""
+        scatters = self._decodes and self._moving.compiled_targets is not None
+        packed_bytes = (self._arenas.packings[:, 0] * self._rows).tolist()
+        # the places of columns that the part will scatter together, and their bytes, unpacked and packed
+        together: list[int] = []
+        decoded_total = packed_total = 0
+        for at, width in enumerate(self._columns.fixed_widths.tolist()):
+            size_bytes = width * self._rows
+            if not scatters or width > _MAX_DECODED_WIDTH:
+                self._add(self._columns.fixed[at], width, size_bytes)
+                continue
+            fits = packed_total + packed_bytes[at] <= DECODED_TOGETHER_BYTES
+            if not fits or decoded_total + size_bytes > _DECODED_BYTES:
+                self._decode(together)
+                together, decoded_total, packed_total = [], 0, 0
+            together.append(at)
+            decoded_total += size_bytes
+            packed_total += packed_bytes[at]
+        self._decode(together)
+        for numbers in self._pending.values():
+            self._move(numbers)
+
+    def _add(self, number: int, width: int, size_bytes: int) -> None:
         """Move a column now, or later in a batch."""
-        width = self._widths[number]
-        size_bytes = width * self._rows
-        if self._scatters and width <= _MAX_DECODED_WIDTH:
-            packed_bytes = self._arenas.columns[number].packing.bytes * self._rows
-            fits = self._packed_bytes + packed_bytes <= DECODED_TOGETHER_BYTES
-            if not fits or self._decodable_bytes + size_bytes > _DECODED_BYTES:
-                self._decode()
-            self._decodable.append(number)
-            self._decodable_bytes += size_bytes
-            self._packed_bytes += packed_bytes
-            return
         pending = self._pending.setdefault(width, [])
         pending.append(number)
         copies = len(pending) * len(self._arenas.rows)
@@ -169,44 +174,38 @@ class _FixedWidthMover:
         if self._decodes or is_much:
             self._move(self._pending.pop(width))
 
-    def _decode(self) -> None:
-        """Let the part scatter its columns; select and move those that it cannot."""
-        numbers, self._decodable = self._decodable, []
-        self._decodable_bytes = self._packed_bytes = 0
-        if not numbers:
-            return
-        self._pause()
-        for number in self._decode_some(numbers):
-            self._move([number])
+    def _decode(self, together: list[int]) -> None:
+        """Let the part scatter columns; select and move those that it cannot."""
+        if together:
+            self._pause()
+            for at in self._decode_some(together):
+                self._move([self._columns.fixed[at]])
 
-    def _decode_some(self, numbers: Sequence[int]) -> list[int]:
+    def _decode_some(self, together: list[int]) -> list[int]:
         """Move the columns that the part can scatter; returns the others, some of which can overflow.
 
         A function of its own: the decoded values are released before the other columns are selected.
         """
-        outs = [self._arenas.columns[number] for number in numbers]
-        decoded = self._moving.decode(self._part, numbers, [out.packing for out in outs], self._pool)
-        moved = [(values, out) for (values, _), out in zip(decoded, outs, strict=True) if values is not None]
-        native.copy_out(
-            [values for values, _ in moved],
-            [out.packing.bytes for _, out in moved],
-            self._arenas.rows,
-            [out.addresses for _, out in moved],
-        )
-        for number, (_, valid) in zip(numbers, decoded, strict=True):
-            if valid is not None:
-                self._arenas.set_validity(number, self._moving.cut(valid))
-        return [number for number, values in zip(numbers, decoded, strict=True) if values[0] is None]
-
-    def finish(self) -> None:
-        self._decode()
-        for numbers in self._pending.values():
-            self._move(numbers)
+        targets, part = self._moving.compiled_targets, self._part
+        assert targets is not None, "targets are known where columns are scattered"
+        assert can_scatter(part), "the part scatters columns"
+        # Columns are scattered into scratch memory that stays in the CPU cache, then copied in order, even where
+        # scattering directly is possible: so each page of a map output is written once.
+        places, packings = np.array(together), self._arenas.packings[together]
+        numbers = [self._columns.fixed[at] for at in together]
+        scratch = ColumnMemory.take(self._pool, packings[:, 0] * len(targets))
+        found = part.scatter_values(numbers, packings, targets, scratch, self._pool)
+        done = np.flatnonzero(found.done)
+        addresses = self._arenas.addresses[places[done]]
+        native.copy_out(scratch.select(done), packings[done, 0], self._arenas.rows, addresses)
+        for column, valid in found.valid.items():
+            self._arenas.set_validity(numbers[column], self._moving.cut(valid))
+        return places[~found.done].tolist()
 
     def _move(self, numbers: list[int]) -> None:
         self._pause()
         columns = join_each(self._part.select(numbers))
-        outs = [self._arenas.columns[number] for number in numbers]
+        outs = [self._arenas.column(number) for number in numbers]
         values = []
         for number, column, out in zip(numbers, columns, outs, strict=True):
             values.append(values_of(column))
@@ -250,29 +249,6 @@ class _Grouping:
         if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= stored_rows):
             raise WindrowError(f"entries refer to row numbers outside the block's {stored_rows} rows")
         return _Grouping(self.run_starts, None, [rows[part] for part in self.parts])
-
-    # Columns are scattered into scratch memory that stays in the CPU cache, then copied in order, even
-    # where scattering directly is possible: so each page of a map output is written once.
-
-    def decode(
-        self, part: BlockPart, numbers: Sequence[int], packings: Sequence[Packing], pool: BufferPool
-    ) -> list[tuple[NDArray[np.uint8] | None, NDArray[np.uint8] | None]]:
-        """Let the part scatter packed columns to scratch memory: values, and a byte a row where some are null.
-
-        Values are None for columns that it cannot scatter.
-        """
-        if self.targets is None or not can_scatter(part):
-            return [(None, None)] * len(numbers)
-        sizes = [packing.bytes * len(self.targets) for packing in packings]
-        # the decoder needs aligned memory
-        starts = np.cumsum([0, *(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes)]).tolist()
-        memory = pool.take(starts[-1])
-        scratch = [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
-        done = part.scatter_values(numbers, packings, self.targets, scratch, pool)
-        return [
-            (None, None) if found is None else (words, found.valid)
-            for words, found in zip(scratch, done, strict=True)
-        ]
 
     def cut(self, rows: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
         """Cut rows in target order into those of each map output."""

@@ -210,37 +210,46 @@ class Arenas:
     def __init__(
         self,
         schema: pa.Schema,
-        packing: Mapping[int, Packing],
+        packings: NDArray[np.int64],
         map_output_rows: Sequence[int],
         pool: BufferPool,
     ) -> None:
         self.rows = np.array(map_output_rows, np.int64)
+        # (fixed-width columns, 2) the `Packing` of each
+        self.packings = packings
+        self._widths = column_widths(schema)
         # (columns, map outputs)
-        sizes = np.outer([how.bytes for how in packing.values()], self.rows).astype(np.int64)
+        self._sizes = np.outer(packings[:, 0], self.rows)
         self._start = _aligned(self.rows * PLACE_BYTES, ALIGNMENT_BYTES)
-        ends = self._start + np.cumsum(_aligned(sizes), axis=0)
+        ends = self._start + np.cumsum(_aligned(self._sizes), axis=0)
         starts = np.concatenate([self._start[None], ends])
-        self._stop = starts[-1]
+        self._starts, self._stop = starts[:-1], starts[-1]
         self._buffers = [pool.take(nbytes) for nbytes in self._stop.tolist()]
-        addresses = np.array([address_of(memory) for memory in self._buffers], np.int64)
-        column_addresses = addresses + starts
+        of_buffers = np.array([address_of(memory) for memory in self._buffers], np.int64)
+        # (columns, map outputs) where each column is
+        self.addresses = of_buffers + self._starts
         self.places = MapOutputColumn(
             self._buffers,
             np.zeros_like(self.rows),
             self.rows * PLACE_BYTES,
-            addresses,
+            of_buffers,
             PLACE_BYTES,
             Packing(PLACE_BYTES, 0),
         )
-        widths = column_widths(schema).widths
-        self.columns = {
-            number: MapOutputColumn(
-                self._buffers, starts[at], sizes[at], column_addresses[at], widths[number], how
-            )
-            for at, (number, how) in enumerate(packing.items())
-        }
         # by column with nulls: a bit a row for each map output
         self._validity: dict[int, list[NDArray[np.uint8]]] = {}
+
+    def column(self, number: int) -> MapOutputColumn:
+        """The memory of a fixed-width column."""
+        at = self._widths.places[number]
+        return MapOutputColumn(
+            self._buffers,
+            self._starts[at],
+            self._sizes[at],
+            self.addresses[at],
+            self._widths.widths[number],
+            Packing(*self.packings[at].tolist()),
+        )
 
     def set_validity(self, number: int, valid: Iterable[NDArray[np.uint8]]) -> None:
         """Set which rows of a column are valid, 1, or null, 0: a byte a row for each map output."""
@@ -251,13 +260,14 @@ class Arenas:
     ) -> MapOutput:
         """One of the map outputs, once all columns are written; ``others`` are those without a fixed width."""
         start = int(self._start[at])
-        packing = [(int(each.starts[at]) - start, *each.packing) for each in self.columns.values()]
+        packing = np.empty((len(self.packings), 3), np.int64)
+        packing[:, 0], packing[:, 1:] = self._starts[:, at] - start, self.packings
         return MapOutput(
             schema=schema,
             run_starts=run_starts,
             places=self.places.view(at, np.uint32),
             values=self._buffers[at][start : int(self._stop[at])],
-            packing=np.array(packing, np.int64).reshape(-1, 3),
+            packing=packing,
             validity={number: bits[at] for number, bits in self._validity.items()},
             others=others,
         )

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from windrow.core.column_memory import ColumnMemory
 from windrow.core.native_libraries import Address, address_of, load_library
 from windrow.shuffle.kernels.packed_rows import PackedRows
 
@@ -101,26 +102,23 @@ def find_range(values: NDArray[Any]) -> tuple[int, int]:
 
 
 def copy_out(
-    columns: Sequence[NDArray[np.uint8]],
-    widths: Sequence[int],
-    rows: NDArray[np.int64],
-    outs: Sequence[NDArray[np.int64]],
+    columns: ColumnMemory, widths: NDArray[np.int64], rows: NDArray[np.int64], outs: NDArray[np.int64]
 ) -> None:
     """Copy columns whose rows are already in order to the map outputs.
 
-    ``columns`` are bytes, and ``widths`` the bytes per row of each. ``rows`` has the rows of each map output,
-    ``outs`` for each column the addresses to write to.
+    ``widths``, (columns,), are the bytes per row of each. ``rows`` has the rows of each map output, ``outs``, (columns,
+    map outputs), the addresses to write to.
     """
     _require(rows.ndim == 1 and rows.dtype == np.int64, "rows")
     # there are few map outputs, and NumPy's reductions are code that is in no cache here
     counts: list[int] = rows.tolist()
-    total, each = sum(counts), []
     _require(min(counts, default=0) >= 0, "rows")
-    for values, width, out in zip(columns, widths, outs, strict=True):
-        _require(values.nbytes >= total * width, "columns")
-        _require(_is(out, np.int64, len(counts)), "outs")
-        each.append((address_of(values), width, address_of(out)))
-    LIBRARY.windrow_copy_packed(len(each), np.array(each, np.int64), len(counts), rows)
+    columns.check(widths * sum(counts))
+    _require(_is(outs, np.int64, len(widths), len(counts)) and outs.flags.c_contiguous, "outs")
+    table = np.empty((len(widths), 3), np.int64)
+    table[:, 0], table[:, 1] = columns.addresses, widths
+    table[:, 2] = address_of(outs) + outs.strides[0] * np.arange(len(widths))
+    LIBRARY.windrow_copy_packed(len(widths), table, len(counts), rows)
 
 
 def copy_pieces(

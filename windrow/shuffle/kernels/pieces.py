@@ -84,7 +84,7 @@ def group_pieces(
 
 
 def _move_column(column: pa.Array, number: int, grouped: list[Pieces], arenas: Arenas) -> None:
-    out = arenas.columns[number]
+    out = arenas.column(number)
     values, valid = values_of(column), validity_of(column)
     if valid is not None:
         arenas.set_validity(number, [valid[pieces.rows] for pieces in grouped])

@@ -86,7 +86,9 @@ class RoundRuns:
         assignment, total = self.round.assignment, self.round.total
         shards = np.array(self.shards, np.int64)
         steps, within = np.divmod(np.maximum(rows - assignment.start_row, 0), assignment.step_rows)
-        own = np.minimum(np.maximum(within[:, None] - shards * assignment.batch_rows, 0), assignment.batch_rows)
+        own = np.minimum(
+            np.maximum(within[:, None] - shards * assignment.batch_rows, 0), assignment.batch_rows
+        )
         found: Ints = steps[:, None] * assignment.batch_rows + own
         if total is not None:
             for at in np.flatnonzero(steps >= assignment.full_steps(total)).tolist():

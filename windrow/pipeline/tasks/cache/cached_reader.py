@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.arrow_bytes import arrow_bytes
-from windrow.core.frame_of_reference import is_packable
+from windrow.core.frame_of_reference import bounds_table, is_packable
 from windrow.core.phase_clock import PhaseClock, counting, current_clock, phase, timed
 from windrow.core.source import BlockAddress, BlockPart, BlockReader, column_bounds, is_remote, maps_files
 from windrow.io.storage.retries import call_ahead
@@ -102,8 +104,8 @@ class _CachedPart:
     def select(self, columns: list[int]) -> pa.Table:
         return self.table.select(columns)
 
-    def bounds(self, column: int) -> tuple[int, int] | None:
-        return self.ranges.get(column)
+    def bounds(self, columns: Sequence[int]) -> NDArray[np.int64]:
+        return bounds_table([self.ranges.get(column) for column in columns])
 
 
 def _will_be_read(
@@ -261,9 +263,11 @@ class _RecordedPart:
         schema = pa.schema([self.schema.field(number) for number in columns])
         return pa.Table.from_arrays([self._columns[number] for number in columns], schema=schema)
 
-    def bounds(self, column: int) -> tuple[int, int] | None:
-        bounds = column_bounds(self._part, column)
-        return find_ranges([self.select([column]).column(0)]) if bounds is None else bounds
+    def bounds(self, columns: Sequence[int]) -> NDArray[np.int64]:
+        found = column_bounds(self._part, columns).copy()
+        for at in np.flatnonzero(found[:, 0] > found[:, 1]).tolist():
+            found[at] = bounds_table([find_ranges([self.select([columns[at]]).column(0)])])
+        return found
 
     def table(self) -> pa.Table:
         return self.select(list(range(len(self.schema))))
