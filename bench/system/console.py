@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
+
+from windrow.core.byte_sizes import parse_bytes
+from windrow.core.errors import PlanError
+from windrow.core.terminal_text import align_columns
 
 _WIDTH = 24
 _LOG_SECONDS = 15.0
@@ -53,17 +56,9 @@ class ProgressLine:
 
 def align_table(heads: Sequence[str], rows: Sequence[Sequence[str]], texts: Collection[str]) -> str:
     """Align columns to the right, except those named in ``texts``."""
-    lines = [heads, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    aligned = [
-        "  ".join(
-            cell.ljust(width) if head in texts else cell.rjust(width)
-            for head, cell, width in zip(heads, line, widths, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
-    aligned.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(aligned)
+    rule = ["-" * max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    numbers = [at for at, head in enumerate(heads) if head not in texts]
+    return "\n".join(align_columns([heads, rule, *rows], numbers))
 
 
 def print_table(
@@ -77,19 +72,13 @@ def write_cell(value: float | None, pattern: str) -> str:
     return "-" if value is None else pattern.format(value)
 
 
-_UNITS = {f"{prefix}B": 1000**power for power, prefix in enumerate(("", "K", "M", "G", "T"))}
-_UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), start=1)}
-
-
 def read_size(text: str) -> int:
     """The type of options that are numbers of bytes."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
-    factor = next((size for unit, size in _UNITS.items() if match and unit.lower() == match[2].lower()), None)
-    if match is None or factor is None or float(match[1]) <= 0:
-        raise argparse.ArgumentTypeError(
-            f"{text} is not a size: write a number and a unit, like 1.4GB or 256MiB"
-        )
-    return round(float(match[1]) * factor)
+    try:
+        return parse_bytes(text, "size")
+    except PlanError:
+        message = f"{text} is not a size: write a number and a unit, like 1.4GB or 256MiB"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def read_count(text: str) -> int:

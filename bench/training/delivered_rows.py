@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from windrow.pipeline.quality.measures import expect_distinct
+from windrow.pipeline.quality.measures import count_distinct, expect_distinct
 
 _WORD_BYTES = 8
 
@@ -225,16 +225,14 @@ def measure_randomness(
 
     return Randomness(
         average([float(step.mean()) / (rows / 3) for step in steps]),
-        average([_count_groups(part * row_groups // rows, row_groups, batch_size) for part in parts]),
+        average([_count_groups(part * row_groups // rows, batch_size) for part in parts]),
         expected,
         average([float((step == 1).mean()) for step in steps]),
     )
 
 
-def _count_groups(groups: NDArray[np.int64], row_groups: int, batch_size: int) -> float:
+def _count_groups(groups: NDArray[np.int64], batch_size: int) -> float:
     """Mean number of distinct row groups per full batch, or over all rows if no batch is full."""
     size = min(batch_size, len(groups))
     batches = groups[: len(groups) // size * size].reshape(-1, size)
-    seen = np.zeros((len(batches), row_groups), dtype=bool)
-    seen[np.arange(len(batches))[:, None], batches.clip(0, row_groups - 1)] = True
-    return float(seen.sum(axis=1).mean())
+    return float(count_distinct(batches).mean())
