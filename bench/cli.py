@@ -4,51 +4,40 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from types import ModuleType
+from importlib import import_module
 
-from bench.chaos import command as chaos
-from bench.commands import balance, cores, demo, machine, memory, mesh, mixture, observability, throughput
-from bench.formats import command as formats
-from bench.gpu import command as gpu
-from bench.netns import command as netns
-from bench.operations import command as operations
-from bench.preparation import command as preparation
-from bench.remote import command as store
-from bench.rivals import command as peers
-from bench.scale import command as scale
-from bench.shapes import command as shapes
-from bench.simulate import command as simulate
 from bench.system.console import OptionHelp, Parser
 
-# each has ``add_options(parser)`` and ``run(options)``, and says in its first line what it is for
-_COMMANDS: dict[str, ModuleType] = {
-    "throughput": throughput,
-    "peers": peers,
-    "memory": memory,
-    "mesh": mesh,
-    "mixture": mixture,
-    "balance": balance,
-    "scale": scale,
-    "simulate": simulate,
-    "formats": formats,
-    "operations": operations,
-    "preparation": preparation,
-    "shapes": shapes,
-    "observability": observability,
-    "cores": cores,
-    "store": store,
-    "chaos": chaos,
-    "netns": netns,
-    "gpu": gpu,
-    "machine": machine,
-    "demo": demo,
+# modules that have ``add_options(parser)`` and ``run(options)``, and say in their first line what they are for
+_COMMANDS = {
+    "throughput": "bench.commands.throughput",
+    "peers": "bench.commands.peers",
+    "memory": "bench.commands.memory",
+    "mesh": "bench.commands.mesh",
+    "mixture": "bench.commands.mixture",
+    "balance": "bench.commands.balance",
+    "scale": "bench.scale.command",
+    "simulate": "bench.simulate.command",
+    "formats": "bench.formats.command",
+    "operations": "bench.operations.command",
+    "preparation": "bench.preparation.command",
+    "shapes": "bench.shapes.command",
+    "observability": "bench.commands.observability",
+    "cores": "bench.commands.cores",
+    "store": "bench.remote.command",
+    "chaos": "bench.chaos.command",
+    "netns": "bench.netns.command",
+    "gpu": "bench.commands.gpu",
+    "machine": "bench.commands.machine",
+    "demo": "bench.commands.demo",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="python -m bench", description="Benchmarks of windrow and comparable libraries.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, module in _COMMANDS.items():
+    for name, path in _COMMANDS.items():
+        module = import_module(path)
         purpose = str(module.__doc__).splitlines()[0].partition(": ")[2].rstrip(".")
         command = commands.add_parser(name, help=purpose, formatter_class=OptionHelp)
         module.add_options(command)

@@ -1,4 +1,4 @@
 """Subcommands of one module each.
 
-May import: data, shapes, system, throughput, training.
+May import: data, peers, shapes, system, throughput, training.
 """

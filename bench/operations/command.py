@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.operations.data import make_files
+from bench.operations.systems import make_files
 from bench.system.console import (
     ProgressLine,
     add_data,

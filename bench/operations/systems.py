@@ -1,4 +1,7 @@
-"""The systems of ``operations``, each in a process of its own, which is asked for an operation at a time."""
+"""The generated table of ``operations``, the functions that are mapped over its batches, and the systems.
+
+Each system is in a process of its own, which is asked for an operation at a time.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,92 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from bench.operations.data import BATCH_ROWS, INFERENCE_ROWS, INPUTS, Model, inference_files, score, summarize
+from bench.data.files import make_once
 from bench.system.machine import count_cores
 from bench.system.ray_cluster import start_ray
+
+# columns that the functions read
+INPUTS = ("a", "b", "c", "d")
+BATCH_ROWS = 65_536
+INFERENCE_ROWS = 8_192
+_FILES = 16
+_GROUPS_OF_FILE = 2
+_ROW_BYTES = 8 * 7
+_KEYS = 10_000
+_UNITS = 256
+# the share of the files that inference reads: its model is slower than any reader
+INFERENCE_FILES = 6
+
+
+def make_files(folder: Path, size_bytes: int, seed: int = 7) -> list[str]:
+    """Write the table unless that was done before, and return its files in order."""
+    rows = max(1, size_bytes // (_ROW_BYTES * _FILES * _GROUPS_OF_FILE))
+    # whole batches of inference, where there is at least one: a short batch would change the rate
+    rows = rows // INFERENCE_ROWS * INFERENCE_ROWS or rows
+    home = folder / f"operations-{rows * _FILES * _GROUPS_OF_FILE}-rows-v1"
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        for number in range(_FILES):
+            table = _make_table(np.random.default_rng((seed, number)), rows * _GROUPS_OF_FILE)
+            pq.write_table(table, folder / f"part-{number:05d}.parquet", row_group_size=rows)
+
+    make_once(home, make)
+    return sorted(str(path.resolve()) for path in home.glob("*.parquet"))
+
+
+def _make_table(rng: np.random.Generator, rows: int) -> pa.Table:
+    return pa.table(
+        {
+            "key": rng.integers(0, _KEYS, rows),
+            "order": rng.integers(0, 2**62, rows),
+            # whole numbers, so that sums are the same in every order
+            "x": rng.integers(-1_000, 1_000, rows).astype(np.float64),
+            **{name: rng.standard_normal(rows) for name in INPUTS},
+        }
+    )
+
+
+def score(batch: dict[str, Any]) -> dict[str, Any]:
+    a, b, c, d = (batch[name] for name in INPUTS)
+    return {"score": np.tanh(a * b) + np.log1p(np.abs(c)) * np.sqrt(np.abs(d))}
+
+
+def summarize(batch: dict[str, Any]) -> dict[str, Any]:
+    """The same function; returns one row for each batch, so that next to nothing is written."""
+    values = score(batch)["score"]
+    return {"rows": np.array([len(values)]), "score": np.array([values.sum()])}
+
+
+class Model:
+    """A network of three layers, whose time for a batch does not depend on the values; one thread computes."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self._layers = [
+            rng.standard_normal(shape).astype(np.float32) / np.float32(np.sqrt(shape[0]))
+            for shape in ((len(INPUTS), _UNITS), (_UNITS, _UNITS), (_UNITS, 1))
+        ]
+        # kept for all batches: page faults of new memory would not take a fixed time
+        self._outputs = [
+            np.zeros((INFERENCE_ROWS, layer.shape[1]), dtype=np.float32) for layer in self._layers
+        ]
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Return a prediction for each row, and when the batch was done."""
+        values = np.stack([batch[name] for name in INPUTS], axis=1).astype(np.float32)
+        for layer, output in zip(self._layers, self._outputs, strict=True):
+            values = np.matmul(values, layer, out=output[: len(values)])
+            np.maximum(values, 0, out=values)
+        return {"prediction": values[:, 0].copy(), "done": np.full(len(values), time.monotonic())}
+
 
 _OBJECT_STORE_BYTES = 2 * 10**9
 
@@ -76,7 +158,7 @@ class Plain(System):
     def inference(self) -> Measured:
         import pyarrow.parquet as pq
 
-        tables = [pq.read_table(path, columns=list(INPUTS)) for path in inference_files(self.paths)]
+        tables = [pq.read_table(path, columns=list(INPUTS)) for path in self.paths[:INFERENCE_FILES]]
         rows, total = sum(table.num_rows for table in tables), 0.0
         batch = {name: tables[0][name].to_numpy()[:INFERENCE_ROWS] for name in INPUTS}
         rows_of_batch, model = len(batch["a"]), Model()
@@ -115,7 +197,7 @@ class _Datasets(System):
         return _add_up(map(_add_summary, self._batches(mapped)))
 
     def inference(self) -> Measured:
-        predicted = self._read(inference_files(self.paths), INPUTS).map_batches(
+        predicted = self._read(self.paths[:INFERENCE_FILES], INPUTS).map_batches(
             Model, compute=self._make_pool(), batch_size=INFERENCE_ROWS
         )
         return _time_predictions(self._batches(predicted, INFERENCE_ROWS))

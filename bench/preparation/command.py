@@ -11,8 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bench.preparation.systems import COMPUTE, SYSTEMS
-from bench.preparation.work import PARTS, make_files
+from bench.preparation.systems import COMPUTE, PARTS, SYSTEMS, make_files
 from bench.shapes.command import STORE_BYTES
 from bench.system.console import (
     ProgressLine,

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.commands.peers import CONTENT_TARGETS
 from bench.data.shapes import find_files
 from bench.peers.environments import find_python, make_sample
 from bench.peers.names import PEERS
 from bench.peers.windrow_threads import WindrowThreads
-from bench.rivals.targets import CONTENT_TARGETS
 from bench.throughput.launch import run_system
 from bench.throughput.report import summarize
 from bench.training.delivered_rows import Verdict, read_fingerprints

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from bench.cli import main
-from bench.gpu import command
-from bench.gpu.device import CudaGpu, measure_wait
-from bench.gpu.loaders import LOADERS, Reading
+from bench.commands import gpu as command
+from bench.commands.gpu import LOADERS, CudaGpu, Reading, measure_wait
 
 OPTIONS = ["gpu", "--size", "5MB", "--epochs", "2", "--batch-size", "16384"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from bench.cli import main
 from bench.operations.command import OPERATIONS, summarize_operation
-from bench.operations.data import Model, make_files, score, summarize
+from bench.operations.systems import Model, make_files, score, summarize
 
 _TINY = ["operations", "--size", "1MB", "--rounds", "1"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from bench.cli import main
 from bench.preparation.command import Case, summarize_part
-from bench.preparation.work import load_rows, make_files, prepare
+from bench.preparation.systems import load_rows, make_files, prepare
 
 _TINY = ["preparation", "--images", "24", "--text", "24", "--rounds", "1", "--epochs", "1"]
 

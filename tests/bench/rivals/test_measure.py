@@ -29,7 +29,7 @@ def test_all_parts_are_measured_and_missing_environment_is_a_failure(
     def fail(*_: object) -> None:
         raise ValueError("no network")
 
-    monkeypatch.setattr("bench.rivals.command.make_environment", fail)
+    monkeypatch.setattr("bench.commands.peers.make_environment", fail)
     peers = ["--peers", "scan,torch-scan,grain", "--small-batch-size", "100"]
     status = main(["peers", *SMALL, *peers, "--folder", str(tmp_path)])
     output = capsys.readouterr().out

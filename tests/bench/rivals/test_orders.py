@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.rivals.targets import draw_orders, shuffles_as_well
+from bench.commands.peers import draw_orders, shuffles_as_well
 from bench.throughput.report import summarize
 from bench.training.delivered_rows import Randomness
 from tests.bench.training.test_results import FACTS, merge_results

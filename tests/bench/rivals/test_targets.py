@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from bench.commands.peers import CONTENT_TARGETS, LARGE_TARGETS, SMALL_TARGETS, Target, check_targets
 from bench.data.shapes import SHAPES
 from bench.peers.names import PEERS
-from bench.rivals.targets import CONTENT_TARGETS, LARGE_TARGETS, SMALL_TARGETS, Target, check_targets
 from bench.throughput.report import Summary, summarize
 from bench.training.delivered_rows import Randomness
 from tests.bench.training.test_results import FACTS, merge_results

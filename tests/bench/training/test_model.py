@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from bench.data.generators import make_dlrm
-from bench.training.model import SmallModel
 from bench.training.tensors import to_tensors
+from bench.training.trainer import SmallModel
 
 
 def test_model_learns() -> None:

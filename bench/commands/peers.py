@@ -2,28 +2,21 @@
 
 Loaders that process rows one at a time run on a sample of the rows, in small batches: they
 would need an hour for a complete epoch, and their throughput does not depend on its length.
-Throughput is compared in bytes.
+Throughput is compared in bytes, and with performance targets.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.data.shapes import find_files
 from bench.peers.environments import find_version, is_ready, make_environment, make_sample
 from bench.peers.names import PEERS
-from bench.rivals.targets import (
-    CONTENT_TARGETS,
-    LARGE_TARGETS,
-    SMALL_TARGETS,
-    Target,
-    check_targets,
-    draw_orders,
-)
-from bench.system.console import ProgressLine, add_names, read_count
+from bench.system.console import ProgressLine, add_names, align_table, read_count
 from bench.system.machine import count_cores
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig, add_throughput, read_throughput
@@ -38,6 +31,50 @@ from bench.throughput.report import (
 from bench.training.facts import Facts, read_facts
 from bench.training.results import SystemResult
 
+_HEADS = ("system", "exactly once", "row groups a batch", "neighbours kept %", "order")
+_NOTE = (
+    "row groups a batch: mean number of row groups in a batch, and that of a uniform order; "
+    "neighbours kept: rows delivered next to one of their neighbours in storage"
+)
+_AS_WELL = 0.95
+_BOTH = ("windrow-threads", "windrow-ray")
+_CACHED = ("windrow-threads-cached", "windrow-ray-cached")
+
+
+@dataclass(frozen=True)
+class Target:
+    """``factor`` times the throughput of the fastest of some rivals, which one of ``ours`` has to reach.
+
+    Rivals whose order is worse than that of every system in ``ours`` do not count if they have to shuffle ``as_well``.
+    """
+
+    against: str
+    factor: float
+    rivals: tuple[str, ...]
+    ours: tuple[str, ...] = _BOTH
+    as_well: bool = False
+
+
+class TargetResult(NamedTuple):
+    text: str
+    met: bool
+
+
+LARGE_TARGETS = (
+    Target("Ray Data random_shuffle, reading again", 3.5, ("ray-shuffle",)),
+    Target("Ray Data after materialize", 2.0, ("ray-materialize",), _CACHED),
+    Target("Daft shuffle", 4.0, ("daft",), ("windrow-threads",)),
+    Target("Petastorm's best loader", 8.0, ("petastorm", "petastorm-memory")),
+)
+SMALL_TARGETS = (
+    Target("Ray Data after materialize", 8.0, ("ray-materialize",), _CACHED),
+    Target("every loader by row", 50.0, tuple(name for name, peer in PEERS.items() if peer.by_row)),
+)
+_VARIABLE = tuple(name for name, peer in PEERS.items() if peer.rival and peer.variable_too)
+CONTENT_TARGETS = {
+    kind: (Target(f"the best loader of {kind} that shuffles as well", 5.0, _VARIABLE, as_well=True),)
+    for kind in ("tokens", "text")
+}
 PARTS = ("large", "small", *CONTENT_TARGETS)
 _PEERS = ",".join(
     name for name, peer in PEERS.items() if peer.rival or name in ("scan", "torch-scan") or peer.cached
@@ -76,17 +113,12 @@ def run(options: argparse.Namespace) -> int:
             measured.append(_measure("small", small, whole, SMALL_TARGETS, sample_rows, rate))
     for kind, targets in CONTENT_TARGETS.items():
         if kind in parts:
-            content = _configure_content(small)
+            # one epoch more, because the last, in which rows are identified, does not count
+            content = replace(small, epochs=small.epochs + 1, rival_epochs=small.rival_epochs + 1)
             paths = find_files(kind, content.folder / "shapes", content.size_bytes)
             whole = describe_files(content, [str(Path(path).resolve()) for path in paths])
             measured.append(_measure(kind, content, whole, targets, sample_rows))
     return _report(config, measured, list(unable.values()))
-
-
-def _configure_content(config: BenchConfig) -> BenchConfig:
-    """One epoch more, because the last, in which rows are identified, does not count."""
-    epochs, rival_epochs = config.epochs + 1, config.rival_epochs + 1
-    return replace(config, epochs=epochs, rival_epochs=rival_epochs)
 
 
 def _takes_part(system: str, part: str) -> bool:
@@ -123,15 +155,17 @@ def _measure(
     systems = [system for system in config.systems if _takes_part(system, name)]
     by_row = [system for system in systems if PEERS[system].by_row]
     together = tuple(system for system in systems if system not in by_row)
-    results = run_rounds(replace(config, systems=together), whole)
-    part = Part(name, config, whole, results, targets, scan_rate or find_scan_rate(results, whole))
-    if not by_row:
-        return part
-    rows = min(sample_rows, whole.rows)
-    paths = make_sample(whole.paths, rows, config.folder)
-    sample = read_facts(paths, count_cores())
-    results = run_rounds(replace(config, systems=tuple(by_row)), sample)
-    return replace(part, sample=sample, by_row=results)
+    results = [(result, whole) for result in run_rounds(replace(config, systems=together), whole)]
+    scans = [result for result, _ in results if result.system == "scan" and result.error is None]
+    if scans and not scan_rate:
+        scan_rate = whole.decoded_bytes / scans[0].median_seconds()
+    sample = None
+    if by_row:
+        paths = make_sample(whole.paths, min(sample_rows, whole.rows), config.folder)
+        sample = read_facts(paths, count_cores())
+        of_sample = run_rounds(replace(config, systems=tuple(by_row)), sample)
+        results += [(result, sample) for result in of_sample]
+    return Part(name, config, whole, sample, results, targets, scan_rate)
 
 
 def _report(config: BenchConfig, parts: Sequence[Part], unable: Sequence[str]) -> int:
@@ -160,22 +194,21 @@ def _write_head(part: Part) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """Results of the systems that read all rows, and of those that read the sample; bytes per second of the scan."""
+    """Results with the facts about what was read, all rows or the sample; bytes per second of the scan."""
 
     title: str
     config: BenchConfig
     whole: Facts
-    results: Sequence[SystemResult]
+    sample: Facts | None
+    results: Sequence[tuple[SystemResult, Facts]]
     targets: Sequence[Target]
     scan_rate: float | None
-    sample: Facts | None = None
-    by_row: Sequence[SystemResult] = ()
 
     def summaries(self) -> dict[str, Summary]:
         rate = self.scan_rate
         return {
             result.system: summarize(result, facts, facts.decoded_bytes / rate if rate else None)
-            for result, facts in self._with_facts()
+            for result, facts in self.results
             if result.error is None
         }
 
@@ -183,16 +216,58 @@ class Part:
         """Failures of all systems, and breaches of windrow; delivery of rivals is shown in the table only."""
         return [
             breach
-            for result, facts in self._with_facts()
+            for result, facts in self.results
             if result.error is not None or not PEERS[result.system].rival
             for breach in describe_breaches([result], facts)
         ]
 
-    def _with_facts(self) -> list[tuple[SystemResult, Facts]]:
-        on_sample = [] if self.sample is None else [(result, self.sample) for result in self.by_row]
-        return [*((result, self.whole) for result in self.results), *on_sample]
+
+def draw_orders(summaries: Mapping[str, Summary]) -> str:
+    """One line per system that delivers rows, with the worst of its steady epochs."""
+    lines = [_write_line(one) for name, one in summaries.items() if PEERS[name].delivers]
+    return "\n".join([align_table(_HEADS, lines, {"system", "exactly once"}), _NOTE])
 
 
-def find_scan_rate(results: Sequence[SystemResult], facts: Facts) -> float | None:
-    scans = [one for one in results if one.system == "scan" and one.error is None]
-    return facts.decoded_bytes / scans[0].median_seconds() if scans else None
+def shuffles_as_well(one: Summary, other: Summary) -> bool:
+    """Whether the first order is as random as the second, but for a twentieth, by every measure of it.
+
+    An order that was not measured is not as random.
+    """
+    if one.order is None or other.order is None:
+        return False
+    measured, wanted = (
+        (each.neighbour_distance, each.groups_a_batch / each.groups_expected, 1 - each.neighbours_kept)
+        for each in (one.order, other.order)
+    )
+    return all(mine >= _AS_WELL * theirs for mine, theirs in zip(measured, wanted, strict=True))
+
+
+def _write_line(one: Summary) -> tuple[str, ...]:
+    cells, order = ("-", "-", "-"), one.order
+    if order is not None:
+        groups = f"{order.groups_a_batch:.1f} of {order.groups_expected:.1f}"
+        cells = groups, f"{100 * order.neighbours_kept:.2f}", f"{order.neighbour_distance:.2f}"
+    return (one.title, one.exactly_once, *cells)
+
+
+def check_targets(targets: Sequence[Target], summaries: Mapping[str, Summary]) -> list[TargetResult]:
+    """The result of each target for which a rival and a windrow system were measured."""
+    return [one for target in targets if (one := _check_target(target, summaries)) is not None]
+
+
+def _check_target(target: Target, summaries: Mapping[str, Summary]) -> TargetResult | None:
+    ours = [summaries[name] for name in target.ours if name in summaries]
+    rivals = [summaries[name] for name in target.rivals if name in summaries]
+    if target.as_well:
+        rivals = [rival for rival in rivals if any(shuffles_as_well(rival, one) for one in ours)]
+    if not rivals or not ours:
+        return None
+    best = max(rivals, key=lambda one: one.megabytes_per_second)
+    times = {one.title: one.megabytes_per_second / best.megabytes_per_second for one in ours}
+    factors_text = "; ".join(
+        f"{title} {factor:.1f} x, {'met' if factor >= target.factor else 'NOT met'}"
+        for title, factor in times.items()
+    )
+    fastest = f" (fastest: {best.title})" if len(target.rivals) > 1 else ""
+    text = f"{target.factor:g} x {target.against}{fastest}: {factors_text}"
+    return TargetResult(text, max(times.values()) >= target.factor)

@@ -1,4 +1,0 @@
-"""``python -m bench gpu``: how batches reach a GPU.
-
-May import: system, throughput, training.
-"""
