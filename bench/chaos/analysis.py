@@ -64,17 +64,21 @@ def find_recoveries(incarnations: Sequence[Incarnation], kills: Sequence[Kill]) 
 def _recovery_seconds(
     incarnations: Sequence[Incarnation], shard: int, kill: Kill, end: float
 ) -> float | None:
-    got = [step for incarnation in incarnations if incarnation.shard == shard for step in incarnation.steps]
+    own = [incarnation for incarnation in incarnations if incarnation.shard == shard]
     if shard == kill.shard:
         back = [
-            incarnation
-            for incarnation in incarnations
-            if incarnation.shard == shard and incarnation.began >= kill.time and incarnation.steps
+            incarnation.steps[0]
+            for incarnation in own
+            if incarnation.began >= kill.time and incarnation.steps
         ]
-        first = min((incarnation.steps[0].time for incarnation in back), default=None)
-        return None if first is None else first - kill.time
-    delayed = [step for step in got if step.time > kill.time and step.began < end]
-    long = [step for step in delayed if step.time - max(step.began, kill.time) > _AFFECTED_SECONDS]
+        return min((step.time - kill.time for step in back), default=None)
+    got = [
+        step
+        for incarnation in own
+        for step in incarnation.steps
+        if step.time > kill.time and step.began < end
+    ]
+    long = [step for step in got if step.time - max(step.began, kill.time) > _AFFECTED_SECONDS]
     return long[0].time - kill.time if long else None
 
 

@@ -8,11 +8,10 @@ import random
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.chaos.setting import ACTOR, HOST, Setting
+from bench.chaos.setting import ACTOR, HOST, Kill, Setting
 from bench.system.processes import list_tree, read_command
 
 # Ray replaces a killed worker within this time
@@ -102,8 +101,7 @@ class ChaosCluster:
             return None
         node = rng.choice(found)
         self._data_nodes.remove(node)
-        processes = list_tree(_raylet(node))
-        for process in processes:
+        for process in list_tree(_raylet(node)):
             kill(process)
         self._cluster.remove_node(node, allow_graceful=False)
         return str(node.node_id)
@@ -162,15 +160,6 @@ def _is_starting(process: int) -> bool:
     return "default_worker.py" in read_command(process)
 
 
-@dataclass(frozen=True)
-class _StandbyKill:
-    """A standby task was killed; it logs each of its starts to ``log``."""
-
-    kind: str
-    time: float
-    log: Path
-
-
 class StandbyTasks:
     """Tasks with retries that only sleep: one on each node, and a second one on each node that may be killed."""
 
@@ -178,45 +167,43 @@ class StandbyTasks:
         self._folder = folder
         self._logs: dict[tuple[str, str], Path] = {}
         self._refs: list[Any] = []
-        self._kills: list[_StandbyKill] = []
+        # kills of standby tasks, each with the log of its starts
+        self._kills: list[tuple[Kill, Path]] = []
         for node in nodes:
-            self._begin(node, "worker")
+            self.begin(node, "worker")
         for node in killable_nodes:
-            self.begin(node)
+            self.begin(node, "worker", "node")
 
-    def begin(self, node: str) -> None:
-        self._begin(node, "worker")
-        self._begin(node, "node")
-
-    def _begin(self, node: str, name: str) -> None:
+    def begin(self, node: str, *names: str) -> None:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        log = self._logs[node, name] = self._folder / f"standby-{name}-{node}"
         there = NodeAffinitySchedulingStrategy(node, soft=True)
         task: Any = ray.remote(num_cpus=0, max_retries=-1)(_sleep_on_node)
-        options = {"name": f"standby-{name}", "scheduling_strategy": there}
-        self._refs.append(task.options(**options).remote(str(log), node))
+        for name in names:
+            log = self._logs[node, name] = self._folder / f"standby-{name}-{node}"
+            options = {"name": f"standby-{name}", "scheduling_strategy": there}
+            self._refs.append(task.options(**options).remote(str(log), node))
 
-    def kill_task(self, kind: str, node: str | None, moment: float) -> None:
+    def kill_task(self, done: Kill, node: str | None) -> None:
         """After a kill on a node, kill its standby task too, unless Ray is still restarting it."""
-        name = "node" if kind in NODE_KINDS else "worker"
+        name = "node" if done.kind in NODE_KINDS else "worker"
         log = None if node is None else self._logs.get((node, name))
         begins = [] if log is None else _read_begins(log)
         if log is None or not begins:
             return
         began, process = begins[-1]
-        if not any(began <= old.time for old in self._kills if old.log == log):
+        if not any(began <= old.time for old, of_old in self._kills if of_old == log):
             kill(process)
-            self._kills.append(_StandbyKill(kind, moment, log))
+            self._kills.append((done, log))
 
     def measure(self) -> dict[str, list[float]]:
         """For each kind of kill: seconds until Ray had restarted each standby task."""
         found: dict[str, list[float]] = {}
-        for killed in self._kills:
-            begun = [began for began, _ in _read_begins(killed.log) if began > killed.time]
+        for done, log in self._kills:
+            begun = [began for began, _ in _read_begins(log) if began > done.time]
             if begun:
-                found.setdefault(killed.kind, []).append(begun[0] - killed.time)
+                found.setdefault(done.kind, []).append(begun[0] - done.time)
         return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import operator
 import os
 import random
 import tempfile
@@ -116,15 +117,12 @@ class _KillExecutor:
     def wait_for_steps(self, steps: int, seconds: float) -> None:
         wanted = [before + steps for before in self._trainers.count_steps()]
         until = time.monotonic() + seconds
-        while any(now < due for now, due in zip(self._trainers.count_steps(), wanted, strict=True)):
+        while not self._trainers.errors and any(map(operator.lt, self._trainers.count_steps(), wanted)):
             self.wait(_POLL_SECONDS)
-            if self._trainers.errors:
-                return
             if time.monotonic() > until:
                 self._trainers.errors.append(
                     f"after {seconds:.0f} s, trainers are at steps {self._trainers.count_steps()}, not {wanted}"
                 )
-                return
 
     def execute(self, planned: PlannedKill) -> None:
         until = time.monotonic() + _TARGET_SECONDS
@@ -133,16 +131,15 @@ class _KillExecutor:
             hit = self._kill(planned.kind)
             if hit is not None:
                 shard, node = hit
-                self._standbys.kill_task(planned.kind, node, began)
                 self.done.append(Kill(began, planned.kind, shard))
+                self._standbys.kill_task(self.done[-1], node)
                 if planned.kind in NODE_KINDS:
-                    self._standbys.begin(self._cluster.add_data_node())
+                    self._standbys.begin(self._cluster.add_data_node(), "worker", "node")
                 return
             if time.monotonic() > until:
                 self._trainers.errors.append(
                     f"for {_TARGET_SECONDS:.0f} s there was no {planned.kind} to kill"
                 )
-                return
             self.wait(_POLL_SECONDS)
 
     def _kill(self, kind: str) -> tuple[int | None, str | None] | None:

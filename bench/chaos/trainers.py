@@ -91,10 +91,8 @@ class Trainer:
                 step, began = batches.start, time.time()
                 for batch in batches:
                     digest = digest_keys(batch["key"]) if _columns_match(batch) else None
-                    got = Step(
-                        began, time.time(), epoch.number, step, len(batch["key"]), digest, shard.state_dict()
-                    )
-                    write_step(log, got)
+                    place = epoch.number, step, len(batch["key"])
+                    write_step(log, Step(began, time.time(), *place, digest, shard.state_dict()))
                     step += 1
                     done = epoch.number * steps + step
                     progress[number] = done
@@ -153,10 +151,9 @@ class TrainerGroup:
             return None
         incarnation = self._end(shard)
         rollback_steps = min(len(incarnation.steps), rng.randint(1, self._setting.max_rollback_steps + 1))
-        # from the state of its last step or of an earlier one
-        self._live[shard] = self._begin(
-            shard, incarnation.steps[-rollback_steps].state, rng.choice(self._trainer_nodes)
-        )
+        # of its last step or of an earlier one
+        state = incarnation.steps[-rollback_steps].state
+        self._live[shard] = self._begin(shard, state, rng.choice(self._trainer_nodes))
         return shard, live.node
 
     def count_steps(self) -> list[int]:

@@ -95,12 +95,9 @@ def _measure(lengths: Lengths, cost: str, batch_size: int, epochs: int) -> list[
     cells = []
     for way, balance in _WAYS.items():
         options = replace(balance or windrow.Balance("tokens"), cost=cost)
-        found = np.concatenate(
-            [
-                measure_steps(order, assignment, options, is_balanced=way != "without").excesses
-                for order in orders
-            ]
-        )
+        is_balanced = way != "without"
+        steps = [measure_steps(order, assignment, options, is_balanced=is_balanced) for order in orders]
+        found = np.concatenate([of_order.excesses for of_order in steps])
         cells += [f"{found.mean():.3f}", f"{found.max():.3f}"]
     return cells
 
@@ -146,14 +143,13 @@ def _read_batches(lengths: Lengths, balance: windrow.Balance | None) -> list[lis
     """By rank and step, the lengths of the rows of its batch, as windrow delivers them."""
     ds = windrow.from_arrow(pa.table({"tokens": lengths})).options(executor="threads", progress=False)
     shards = ds.repeat(1).random_shuffle_each_window(seed=7).split(_RANKS, equal=True)
+
+    def read(shard: windrow.Shard) -> list[list[int]]:
+        batches = shard.iter_batches(_ROWS_PER_RANK, balance=balance)
+        return [batch["tokens"].tolist() for batch in batches]
+
     with ThreadPoolExecutor(_RANKS) as threads:
-        read = threads.map(
-            lambda shard: [
-                batch["tokens"].tolist() for batch in shard.iter_batches(_ROWS_PER_RANK, balance=balance)
-            ],
-            shards,
-        )
-        return list(read)
+        return list(threads.map(read, shards))
 
 
 def _train(rank: int, batches: dict[str, list[list[int]]], rendezvous: str) -> list[list[float]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from bench.system.console import add_data, print_table, read_count, read_size, write_cell
 from bench.system.ray_cluster import describe_spilled
 from bench.throughput.launch import run_rounds
-from bench.throughput.options import BenchConfig
+from bench.throughput.options import read_config
 from bench.throughput.report import describe_breaches, describe_title, open_data, worst_verdict
 from bench.training.facts import Facts
 from bench.training.results import SystemResult
@@ -29,19 +29,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Stream within the limits and print the table; the exit status is 0 without breaches."""
-    config = BenchConfig(
-        size_bytes=options.size_bytes,
-        folder=options.folder,
-        object_store_bytes=options.object_store,
-        window=options.window,
-        block=options.block,
-        batch_size=options.batch_size,
-        epochs=options.epochs,
-        timeout_seconds=120.0,
-    )
+    config = replace(read_config(options), object_store_bytes=options.object_store, timeout_seconds=120.0)
     facts = open_data(config)
-    on_ray = replace(config, systems=("windrow-ray",))
-    on_threads = replace(config, systems=("windrow-threads",), memory_limit=options.memory_limit)
+    on_ray = replace(config, systems=("windrow-ray",), memory_limit=None)
+    on_threads = replace(config, systems=("windrow-threads",))
     results = [*run_rounds(on_ray, facts), *run_rounds(on_threads, facts)]
     worked = [result for result in results if result.error is None]
     breaches = describe_breaches(results, facts)

@@ -108,15 +108,13 @@ def _measure(paths: Sequence[str], window_bytes: int, replicas: int, epochs: int
     split = pipe.split(_SHARDS, equal=True, replicas=replicas)
     actor: Any = ray.remote(num_cpus=0)(_Trainer)
     trainers = [[actor.remote() for _ in range(replicas)] for _ in range(_SHARDS)]
-    sampler = MemorySampler(ProcessTree(os.getpid()))
-    sampler.start()
-    reading = [
-        trainer.read.remote(shard)
-        for of_shard, readers in zip(split, trainers, strict=True)
-        for shard, trainer in zip(of_shard, readers, strict=True)
-    ]
-    ends = [max(of_epoch) for of_epoch in zip(*ray.get(reading), strict=True)]
-    sampler.stop()
+    with MemorySampler(ProcessTree(os.getpid())) as sampler:
+        reading = [
+            trainer.read.remote(shard)
+            for of_shard, readers in zip(split, trainers, strict=True)
+            for shard, trainer in zip(of_shard, readers, strict=True)
+        ]
+        ends = [max(of_epoch) for of_epoch in zip(*ray.get(reading), strict=True)]
     return _Run(
         seconds=[stop - start for start, stop in pairwise(ends[_WARM - 1 :])],
         tasks=split[0][0].stats().run.tasks,

@@ -83,13 +83,10 @@ def run(options: argparse.Namespace) -> int:
 def _measure(paths: Sequence[str], sources: int, window_bytes: int, options: argparse.Namespace) -> _Reading:
     """Read in a new process, so that nothing is warm and memory is its own."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        reading = pool.submit(_read, list(paths), sources, window_bytes, options.epochs, options.memory_limit)
-        return reading.result()
+        return pool.submit(_read, list(paths), sources, window_bytes, options).result()
 
 
-def _read(
-    paths: list[str], sources: int, window_bytes: int, epochs: int, memory_limit: str | None
-) -> _Reading:
+def _read(paths: list[str], sources: int, window_bytes: int, options: argparse.Namespace) -> _Reading:
     importlib.import_module("torch")  # not part of the time to the first batch
 
     whole = windrow.read_parquet(paths, target_block_bytes=1)
@@ -102,21 +99,19 @@ def _read(
             pipes[f"source {number}"] = _make_pipeline(dataset, window_bytes // sources, number)
         pipe = windrow.mixture(pipes, dict.fromkeys(pipes, 1), seed=5)
     pipe = pipe.options(executor="threads", progress=False)
-    if memory_limit is not None:
-        pipe = pipe.options(memory_limit=memory_limit)
+    if options.memory_limit is not None:
+        pipe = pipe.options(memory_limit=options.memory_limit)
     explained = pipe.explain(1, batch_size=_BATCH_ROWS).budget.total_bytes
-    sampler = MemorySampler(ProcessTree(os.getpid()))
-    idle_bytes = sampler.measure()
-    sampler.start()
-    wanted, began = whole.count() * epochs, time.monotonic()
-    done, first = 0, 0.0
-    for batch in pipe.iter_torch_batches(batch_size=_BATCH_ROWS):
-        first = first or time.monotonic()
-        done += len(next(iter(batch.values())))
-        if done >= wanted:
-            break
-    stopped = time.monotonic()
-    sampler.stop()
+    with MemorySampler(ProcessTree(os.getpid())) as sampler:
+        idle_bytes = sampler.measure()
+        wanted, began = whole.count() * options.epochs, time.monotonic()
+        done, first = 0, 0.0
+        for batch in pipe.iter_torch_batches(batch_size=_BATCH_ROWS):
+            first = first or time.monotonic()
+            done += len(next(iter(batch.values())))
+            if done >= wanted:
+                break
+        stopped = time.monotonic()
     peak = sampler.peak(began, stopped) or 0
     return _Reading(done / (stopped - first), first - began, peak - idle_bytes, explained)
 

@@ -114,11 +114,9 @@ def make_sentences(rows: int, group: int, column: int, words: int) -> pa.Array:
     """Texts of 1 to ``words`` words."""
     counts = 1 + draw_integers(_raw(rows, group, 2 * column), words)
     offsets = _offsets(counts)
-    chosen = pa.array(_WORDS).take(
-        pa.array(
-            (len(_WORDS) * draw_unit(_raw(int(offsets[-1]), group, 2 * column + 1)) ** 2).astype(np.int32)
-        )
-    )
+    # frequent words are frequent, as tokens are
+    drawn = draw_unit(_raw(int(offsets[-1]), group, 2 * column + 1)) ** 2
+    chosen = pa.array(_WORDS).take(pa.array((len(_WORDS) * drawn).astype(np.int32)))
     import pyarrow.compute as pc
 
     lists = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), chosen)

@@ -9,8 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import pyarrow as pa
-
 from bench.data.files import make_once
 from bench.peers.names import BUFFER_SHARE, PEERS
 from bench.system.ray_cluster import ObjectStoreUse, read_spilled, start_ray
@@ -114,14 +112,11 @@ class OneTrainer(Peer):
 def iterate_rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Every row as a dict of Python numbers and strings, and of arrays for lists."""
     for table in iterate_tables(paths):
-        columns = [_list_values(table.column(name)) for name in table.column_names]
+        columns = [
+            column.to_numpy() if is_list(column.type) else column.to_pylist() for column in table.columns
+        ]
         for values in zip(*columns, strict=True):
             yield dict(zip(table.column_names, values, strict=True))
-
-
-def _list_values(column: pa.ChunkedArray) -> Sequence[Any]:
-    values: Sequence[Any] = column.to_numpy() if is_list(column.type) else column.to_pylist()
-    return values
 
 
 def map_ahead(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:

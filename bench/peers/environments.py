@@ -16,12 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.data.files import make_once
+from bench.data.files import Layout, make_once
 from bench.training.facts import iterate_tables
 
 _REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
-_FILES = 16
-_GROUPS_PER_FILE = 4
+_GROUPS = 64
 
 
 def list_requirements(name: str) -> list[Path]:
@@ -76,26 +75,25 @@ def _digest(name: str) -> str:
 
 
 def name_files(paths: Sequence[str]) -> str:
-    description = "".join(
-        f"{path} {Path(path).stat().st_size} {Path(path).stat().st_mtime_ns}\n" for path in paths
-    )
+    stats = [(path, Path(path).stat()) for path in paths]
+    description = "".join(f"{path} {stat.st_size} {stat.st_mtime_ns}\n" for path, stat in stats)
     return hashlib.sha256(description.encode()).hexdigest()[:16]
 
 
 def make_sample(paths: Sequence[str], rows: int, folder: Path) -> list[str]:
     """Write the sample, unless it exists."""
     home = folder / "sample" / f"{name_files(paths)}-{rows}-rows"
-    make_once(home, lambda folder: _write_files(_read_first(paths, rows), folder))
+    layout = Layout(rows, -(-rows // _GROUPS))
+
+    def make(home: Path) -> None:
+        home.mkdir()
+        table = _read_first(paths, rows)
+        for number, part in enumerate(layout.files()):
+            path, own = home / f"part-{number:05d}.parquet", table.slice(part.start, len(part))
+            pq.write_table(own, path, row_group_size=layout.group_rows, compression="snappy")
+
+    make_once(home, make)
     return sorted(str(path.resolve()) for path in home.glob("*.parquet"))
-
-
-def _write_files(table: pa.Table, home: Path) -> None:
-    home.mkdir()
-    group_rows = -(-table.num_rows // (_FILES * _GROUPS_PER_FILE))
-    step = group_rows * _GROUPS_PER_FILE
-    for number, first in enumerate(range(0, table.num_rows, step)):
-        path = home / f"part-{number:05d}.parquet"
-        pq.write_table(table.slice(first, step), path, row_group_size=group_rows, compression="snappy")
 
 
 def _read_first(paths: Sequence[str], rows: int) -> pa.Table:

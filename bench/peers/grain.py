@@ -28,12 +28,14 @@ class Grain(OneTrainer):
     def read_epoch(self, number: int) -> Iterable[Any]:
         """Use a new seed per epoch; worker processes decode and collate."""
         import grain
+        import torch
 
         rows = grain.MapDataset.source(self._source).seed(self._request.seed + number).shuffle()
         batches = rows.map(self._decode).batch(self._request.batch_size)
         loaded = batches.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=4))
         workers = grain.MultiprocessingOptions(num_workers=self._request.cores, per_worker_buffer_size=4)
-        return map(_to_tensors, loaded.mp_prefetch(workers))
+        for batch in loaded.mp_prefetch(workers):
+            yield {name: torch.from_numpy(values) for name, values in batch.items()}
 
     def _decode(self, record: bytes) -> dict[str, Any]:
         row = np.frombuffer(record, dtype=self._layout)[0]
@@ -51,9 +53,3 @@ class Grain(OneTrainer):
             for row in rows:
                 writer.write(row.tobytes())
             writer.close()
-
-
-def _to_tensors(batch: dict[str, Any]) -> dict[str, Any]:
-    import torch
-
-    return {name: torch.from_numpy(values) for name, values in batch.items()}

@@ -35,13 +35,6 @@ class _TrainerActor:
         return file.name
 
 
-def _take_result(path: Path) -> TrainerResult:
-    with path.open("rb") as file:
-        result: TrainerResult = pickle.load(file)
-    path.unlink()
-    return result
-
-
 class WindrowRay(RayPeer):
     """One trainer actor per shard; data tasks have the CPUs."""
 
@@ -65,7 +58,10 @@ class WindrowRay(RayPeer):
         )
         sources = [ShardEpochs(shard, self._request) for shard in shards]
         running = [actor.train.remote(source) for actor, source in zip(self._actors, sources, strict=True)]
-        results = [_take_result(Path(path)) for path in ray.get(running)]
+        written = list(map(Path, ray.get(running)))
+        results = [pickle.loads(path.read_bytes()) for path in written]
+        for path in written:
+            path.unlink()
         if self._request.timeline is not None:
             pipeline.timeline().save(self._request.timeline)
         return results

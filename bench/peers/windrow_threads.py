@@ -28,12 +28,11 @@ IMPORTS = (
 def build_pipeline(request: Request, executor: str) -> Any:
     """One epoch more than are measured, so that the next one is prefetched during the last too."""
     options: dict[str, Any] = {} if request.block is None else {"target_block_bytes": request.block}
-    dataset = windrow.read_parquet(list(request.paths), columns=list(request.columns), **options)
-    pipeline: Any = dataset
+    pipeline: Any = windrow.read_parquet(list(request.paths), columns=list(request.columns), **options)
     if request.window is not None and request.window.isdigit():
-        pipeline = dataset.window(blocks_per_window=int(request.window))
+        pipeline = pipeline.window(blocks_per_window=int(request.window))
     elif request.window is not None:
-        pipeline = dataset.window(bytes_per_window=request.window)
+        pipeline = pipeline.window(bytes_per_window=request.window)
     pipeline = pipeline.repeat(request.epochs + 1).random_shuffle_each_window(seed=request.seed)
     return pipeline.options(executor=executor, memory_limit=request.memory_limit, cache=request.cache)
 

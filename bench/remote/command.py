@@ -6,20 +6,12 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import windrow
-from bench.remote.s3_server import (
-    KEY,
-    SECRET,
-    NetworkConditions,
-    Proxy,
-    open_proxy,
-    serve_folder,
-)
+from bench.remote.s3_server import KEY, SECRET, NetworkConditions, Proxy, open_proxy, serve_folder
 from bench.system.console import ProgressLine, add_data, add_names, add_turns, print_table
 from bench.system.machine import count_cores, print_machine
 from bench.system.ray_cluster import start_ray
@@ -42,12 +34,8 @@ _NOTE = (
 _BATCH_ROWS = 16_384
 
 
-@dataclass(frozen=True)
-class _Timed:
-    """Seconds and traffic of each epoch; the first includes the start of the run."""
-
-    seconds: Sequence[float]
-    traffic: Sequence[int]
+# seconds and bytes of each epoch; the first includes the start of the run
+Timed = Sequence[tuple[float, int]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     rows, broken = [], []
     with serve_folder(folder.parent.parent) as server, open_proxy(*server) as proxy:
         for executor in options.executors:
-            with _start(executor):
+            with start_ray(2 * 2**30, count_cores()) if executor == "ray" else nullcontext():
                 for client in options.clients:
                     line.start(f"{executor}, {client}")
                     timed = _measure(folder, proxy, client, executor, options)
@@ -83,39 +71,33 @@ def run(options: argparse.Namespace) -> int:
     return int(bool(broken))
 
 
-def _start(executor: str) -> AbstractContextManager[Any]:
-    """Ray, until the context ends, or nothing for threads."""
-    return start_ray(2 * 2**30, count_cores()) if executor == "ray" else nullcontext()
-
-
 def _measure(
     folder: Path, proxy: Proxy, client: str, executor: str, options: argparse.Namespace
-) -> dict[str, list[_Timed]]:
+) -> dict[str, list[Timed]]:
     """Measure the settings in turn, because the speed of the machine drifts; an initial run warms up."""
     proxy.set(_NEAR)
     warm, pipe = (_open_pipe(folder, proxy.endpoint, client, executor, n) for n in (1, options.epochs))
     _time_epochs(warm, proxy, _NEAR)
-    timed: dict[str, list[_Timed]] = {name: [] for name in _SETTINGS}
+    timed: dict[str, list[Timed]] = {name: [] for name in _SETTINGS}
     for _ in range(options.rounds):
         for name, conditions in _SETTINGS.items():
             timed[name].append(_time_epochs(pipe, proxy, conditions))
     return timed
 
 
-def _seconds(runs: Sequence[_Timed]) -> float:
+def _seconds(runs: Sequence[Timed]) -> float:
     """Of the epochs but the first; during each, windows of the next are prefetched."""
-    return statistics.median(statistics.fmean(run.seconds[1:] or run.seconds) for run in runs)
+    return statistics.median(statistics.fmean(seconds for seconds, _ in run[1:] or run) for run in runs)
 
 
-def _bytes_per_second(runs: Sequence[_Timed]) -> float:
+def _bytes_per_second(runs: Sequence[Timed]) -> float:
     """Throughput of the epochs in which the store is read without a pause: not the first and not the last."""
-    middle = [(run.traffic[1:-1] or run.traffic, run.seconds[1:-1] or run.seconds) for run in runs]
-    traffic = sum(sum(some) for some, _ in middle)
-    return traffic / sum(sum(seconds) for _, seconds in middle)
+    middle = [epoch for run in runs for epoch in run[1:-1] or run]
+    return sum(traffic for _, traffic in middle) / sum(seconds for seconds, _ in middle)
 
 
 def _find_ratio(
-    conditions: NetworkConditions, runs: Sequence[_Timed], near: Sequence[_Timed]
+    conditions: NetworkConditions, runs: Sequence[Timed], near: Sequence[Timed]
 ) -> tuple[float, float]:
     """What was reached, and the least that is asked."""
     if conditions.bytes_per_second:
@@ -148,15 +130,14 @@ def _open_pipe(folder: Path, endpoint: str, client: str, executor: str, epochs: 
     return pipe.repeat(epochs).random_shuffle_each_window(seed=7).options(executor=executor, progress=False)
 
 
-def _time_epochs(pipe: DatasetPipeline, proxy: Proxy, conditions: NetworkConditions) -> _Timed:
+def _time_epochs(pipe: DatasetPipeline, proxy: Proxy, conditions: NetworkConditions) -> Timed:
     proxy.set(conditions)
-    seconds, traffic, at = [], [], time.perf_counter()
+    timed, at = [], time.perf_counter()
     with pipe.iterator() as shard:
         for epoch in shard.iter_epochs():
             for _ in epoch.iter_batches(_BATCH_ROWS):
                 pass
             now = time.perf_counter()
-            seconds.append(now - at)
-            traffic.append(proxy.set(conditions))
+            timed.append((now - at, proxy.set(conditions)))
             at = now
-    return _Timed(seconds, traffic)
+    return timed

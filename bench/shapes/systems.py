@@ -37,7 +37,7 @@ class Trainer:
     def __init__(self) -> None:
         self._epochs: Iterator[windrow.Epoch] | None = None
 
-    def read(self, shard: windrow.Shard, epochs: int, consume: Consume = count_rows) -> tuple[float, Any]:
+    def read(self, shard: windrow.Shard, epochs: int, consume: Consume) -> tuple[float, Any]:
         """Read some epochs; returns the time at which the last one ended, and what its consumer returned."""
         if self._epochs is None:
             self._epochs = shard.iter_epochs()
@@ -85,10 +85,7 @@ class _Actors:
         import ray
 
         pairs = zip(self.handles, shards, strict=True)
-        ends: list[tuple[float, Any]] = ray.get(
-            [handle.read.remote(shard, epochs, consume) for handle, shard in pairs]
-        )
-        return ends
+        return list(ray.get([handle.read.remote(shard, epochs, consume) for handle, shard in pairs]))
 
     def close(self, shards: Sequence[windrow.Shard]) -> None:
         import ray

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -75,20 +76,6 @@ def map_rows(dataset: Dataset, task: Task) -> list[list[MapOutput]]:
     return [map_outputs[i : i + slices] for i in range(0, len(map_outputs), slices)]
 
 
-def place_rows(map_outputs: Sequence[MapOutput], run: Run) -> list[int]:
-    """Place the rows of a run; raises ValueError if a place gets two rows, or none."""
-    rows: list[int | None] = [None] * run.rows
-    for map_output in map_outputs:
-        for place, row in map_output.get(run.index, ()):
-            if place >= run.rows or rows[place] is not None:
-                raise ValueError(f"two rows at place {place} of a run of {run.rows} rows")
-            rows[place] = row
-    found = [row for row in rows if row is not None]
-    if len(found) < run.rows:
-        raise ValueError(f"{run.rows - len(found)} of the {run.rows} rows of a run are missing")
-    return found
-
-
 class Cluster(Machines):
     def __init__(self, world: World, scenario: Scenario, program: Program) -> None:
         self._world, self._scenario, self._program = world, scenario, program
@@ -134,8 +121,18 @@ class Cluster(Machines):
     def spend_placing(self, shard: int, run: Run, then: Callable[[], None]) -> None:
         self._world.after(_PLACE_SECONDS * self._world.rng.random(), then)
 
-    def place_rows(self, map_outputs: Sequence[MapOutput], run: Run) -> list[int]:
-        return place_rows(map_outputs, run)
+    @staticmethod
+    def place_rows(map_outputs: Sequence[MapOutput], run: Run) -> list[int]:
+        rows: list[int | None] = [None] * run.rows
+        for map_output in map_outputs:
+            for place, row in map_output.get(run.index, ()):
+                if place >= run.rows or rows[place] is not None:
+                    raise ValueError(f"two rows at place {place} of a run of {run.rows} rows")
+                rows[place] = row
+        found = [row for row in rows if row is not None]
+        if len(found) < run.rows:
+            raise ValueError(f"{run.rows - len(found)} of the {run.rows} rows of a run are missing")
+        return found
 
     def check_available(self, handles: Sequence[Handle]) -> None:
         """Raise ObjectLost for any that is not available; lost ones start being reconstructed, all at the same time."""
@@ -195,8 +192,9 @@ class Cluster(Machines):
 
     def _perform(self, job: Job, location: tuple[int, int]) -> tuple[TaskReport, Any, list[Handle]]:
         task, dataset = job.task, self._scenario.dataset
+        make_handle = partial(Handle, self._world, owner=job.owner, location=location)
         cached_bytes = tuple(int(dataset.blocks.memory_bytes[task.blocks[at]]) for at in task.keeps)
-        cached_handles = [Handle(self._world, {}, size, job.owner, location) for size in cached_bytes]
+        cached_handles = [make_handle({}, size) for size in cached_bytes]
         cache_report = CacheReport(len(task.found), len(task.blocks) - len(task.found), cached_bytes)
         if task.reads and self._program.job.cache == "disk":
             cache_report = self._use_disk(task, location[0])
@@ -210,19 +208,13 @@ class Cluster(Machines):
             self._world.fault("task outgrew its bound", *_key(task))
             return TaskReport((), (), None, 0.0, 0.0, shortfall=error.shortfall), None, []
         if task.ordering is None:
-            output: Any = Handle(self._world, {}, size, job.owner, location)
-            return TaskReport(rows, (size,), None, 0.0, 0.0, cache_report, corrupt), output, cached_handles
+            report = TaskReport(rows, (size,), None, 0.0, 0.0, cache_report, corrupt)
+            return report, make_handle({}, size), cached_handles
         map_outputs = map_rows(dataset, task)
         count = len(map_outputs) * len(map_outputs[0])
         output = [
             [
-                Handle(
-                    self._world,
-                    map_output,
-                    size * (at + 1) // count - size * at // count,
-                    job.owner,
-                    location,
-                )
+                make_handle(map_output, size * (at + 1) // count - size * at // count)
                 for at, map_output in enumerate(slices, number * len(slices))
             ]
             for number, slices in enumerate(map_outputs)

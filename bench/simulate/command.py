@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
@@ -12,6 +11,7 @@ from multiprocessing import get_context
 
 from bench.simulate.run import Outcome, simulate
 from bench.system.console import ProgressLine, align_table, read_count
+from bench.system.machine import count_cores
 
 _SEEDS_AT_ONCE = 50
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     if options.trace:
         raise ValueError("--trace prints the events of one run: add --seed")
     seeds = range(options.start, options.start + options.seeds)
-    processes = options.processes or len(os.sched_getaffinity(0))
+    processes = options.processes or count_cores()
     line, began = ProgressLine(), time.monotonic()
     line.start(f"{len(seeds):,} seeds")
     total, failed = Outcome(seeds.start), list[int]()
@@ -80,18 +80,12 @@ def _run_one(seed: int, *, trace: bool) -> int:
 
 
 def _run_all(seeds: range, processes: int) -> Generator[Outcome, None, None]:
-    groups = [seeds[at : at + _SEEDS_AT_ONCE] for at in range(0, len(seeds), _SEEDS_AT_ONCE)]
     if processes == 1:
         yield from map(simulate, seeds)
         return
     # spawn: a forked child would inherit locks held by threads that do not exist in it
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         try:
-            for outcomes in pool.map(_run_group, groups):
-                yield from outcomes
+            yield from pool.map(simulate, seeds, chunksize=_SEEDS_AT_ONCE)
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _run_group(seeds: range) -> list[Outcome]:
-    return [simulate(seed) for seed in seeds]

@@ -78,7 +78,7 @@ class _Run:
     def __init__(
         self, world: World, scenario: Scenario, split: Split, reference: ReferenceOrder, start: Cursor
     ) -> None:
-        self._world, self._split, self._reference, self._start = world, split, reference, start
+        self._world, self._split = world, split
         world.record("RUN", split, start)
         program = scenario.program(split)
         self._cluster = Cluster(world, scenario, program)
@@ -108,8 +108,11 @@ class _Run:
             return self._resized or all(trainer.closed for trainer in self._trainers)
 
         world.run(done)
-        cursor = self._consumed() if self._resized else None
-        if not self._resized:
+        cursor = None
+        if self._resized:
+            # every trainer has consumed its rows up to there
+            cursor = self._group.cursor(*min(trainer.progress for trainer in self._trainers))
+        else:
             self._settle()
         self._end()
         return cursor
@@ -124,10 +127,6 @@ class _Run:
         if not self._ended:
             self._world.fault("another number of trainers")
             self._resized = True
-
-    def _consumed(self) -> Cursor:
-        """Cursor up to which every trainer has consumed its rows."""
-        return self._group.cursor(*min(trainer.progress for trainer in self._trainers))
 
     def _settle(self) -> None:
         """Check that no bytes and no handles remain after all shards have closed."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,10 @@ class Dataset:
     corrupt: frozenset[int] = frozenset()
     # by which the rows of each block exceed their estimated size
     growths: tuple[float, ...] | None = None
+    # of a source of Parquet files, for what asks for it
+    schema: ClassVar[Any] = SimpleNamespace(names=[])
+    null_counts: Any = None
+    reader: Any = None
 
     @cached_property
     def blocks(self) -> BlockTable:
@@ -51,13 +55,6 @@ class Dataset:
     def firsts(self) -> list[int]:
         """Number of each block's first row among all delivered rows; the last entry is their total."""
         return [0, *np.cumsum(np.array(self.delivered, dtype=np.int64)).tolist()]
-
-    @property
-    def schema(self) -> Any:
-        return SimpleNamespace(names=[])
-
-    null_counts: Any = None
-    reader: Any = None
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
         return tuple(BlockAddress(f"block {block}", block) for block in blocks)

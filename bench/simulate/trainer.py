@@ -33,7 +33,8 @@ class Trainer:
         self._incarnations = 0
         self._client: CoordinatorClient | None = None
         self._prefetch_loop: PrefetchLoop | None = None
-        self._zombies: list[_Zombie] = []
+        # of readers that were replaced, and read on until the coordinator rejects them
+        self._zombies: list[CoordinatorClient] = []
         self._waiting_since: float | None = None
         self._paused, self._open_pending = True, False
         self._world.after(self._world.rng.uniform(0.0, self._world.faults.attach_seconds), self._begin)
@@ -104,15 +105,21 @@ class Trainer:
         """Start a second reader of the shard while this one, considered dead, keeps running."""
         assert self._client is not None
         assert self._prefetch_loop is not None
-        self._zombies.append(_Zombie(self._world, self._client, self._prefetch_loop))
-        self._client = None
+        self._zombies.append(self._client)
+        absence_seconds = self._world.rng.uniform(0.0, _LONGEST_ABSENCE_SECONDS)
+        self._world.after(absence_seconds, self._read_on, self._client, self._prefetch_loop)
         self._stop(ends=False)
         self._roll_back()
         self._world.after(self._world.rng.uniform(0.1, 5.0), self._begin)
 
+    def _read_on(self, zombie: CoordinatorClient, prefetch_loop: PrefetchLoop) -> None:
+        if zombie.alive:
+            prefetch_loop.take()
+            self._world.after(0.2, self._read_on, zombie, prefetch_loop)
+
     def kill_zombies(self) -> None:
         for zombie in self._zombies:
-            zombie.shard_client.die()
+            zombie.die()
         self._zombies.clear()
 
     def _stop(self, *, ends: bool = True) -> None:
@@ -309,19 +316,6 @@ class Trainer:
                 reason = self._group.actor.core.diagnose(self._shard)[0]
                 raise Violation(f"shard {self._shard} waits forever at {self.progress}: {reason}")
         self._world.after(_HEARTBEAT_SECONDS, self._watch_for_stall, shard_client)
-
-
-class _Zombie:
-    """A replaced trainer that is still alive: it reads on after a while, until the coordinator rejects it."""
-
-    def __init__(self, world: World, shard_client: CoordinatorClient, prefetch_loop: PrefetchLoop) -> None:
-        self._world, self.shard_client, self._prefetch_loop = world, shard_client, prefetch_loop
-        world.after(world.rng.uniform(0.0, _LONGEST_ABSENCE_SECONDS), self._advance)
-
-    def _advance(self) -> None:
-        if self.shard_client.alive:
-            self._prefetch_loop.take()
-            self._world.after(0.2, self._advance)
 
 
 @dataclass

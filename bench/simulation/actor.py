@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -171,9 +171,9 @@ class Actor:
             self._answer(pending.call, result.answer)
             return
         self._pending.append(pending)
-        self._world.after(result, self._time_out, pending, len(self._pending))
+        self._world.after(result, self._time_out, pending)
 
-    def _time_out(self, pending: _PendingPoll, _: int) -> None:
+    def _time_out(self, pending: _PendingPoll) -> None:
         if pending in self._pending:
             self._pending.remove(pending)
             self._advance(pending, False)
@@ -202,25 +202,6 @@ class Actor:
             if incarnation == self.incarnation:
                 self._advance(one, True)
 
-    def _complete_task(
-        self,
-        driver: Driver,
-        incarnation: int,
-        task: Task,
-        report: TaskReport,
-        output: Any,
-        cached_handles: Sequence[Any],
-    ) -> None:
-        if incarnation != self.incarnation:
-            return
-        work = task.work
-        self._world.record("done", work.epoch, work.window, work.part, work.stage, work.attempt)
-        if driver is self.driver:
-            self.running_bytes -= self._expect(task)
-        self.serve(
-            partial(driver.task_done, task, report, output, "", cached_handles), lambda _: self._task_done()
-        )
-
     def _task_done(self) -> None:
         self._check(self)
         self._wake()
@@ -241,14 +222,19 @@ class Actor:
         return ()
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
-        work, incarnation = task.work, self.incarnation
-        self._world.record("run", work.epoch, work.window, work.part, work.stage, work.attempt)
+        incarnation = self.incarnation
+        self._world.record("run", *astuple(task.work))
         if driver is not self.driver:
             self.driver, self.running_bytes = driver, 0
         self.running_bytes += self._expect(task)
 
         def done(task: Task, report: TaskReport, output: Any, cached_handles: Sequence[Any]) -> None:
-            self._complete_task(driver, incarnation, task, report, output, cached_handles)
+            if incarnation == self.incarnation:
+                self._world.record("done", *astuple(task.work))
+                if driver is self.driver:
+                    self.running_bytes -= self._expect(task)
+                work = partial(driver.task_done, task, report, output, "", cached_handles)
+                self.serve(work, lambda _: self._task_done())
 
         def failed(failure: Failure) -> None:
             if incarnation == self.incarnation:

@@ -195,10 +195,9 @@ class CoordinatorClient:
             self._advance(self._fetching, key, None)
 
     def _advance(self, fetching: Fetching, key: Key, result: Any) -> None:
-        if fetching is not self._fetching:
+        # the thread of one that was cancelled looks up later
+        if fetching is not self._fetching or self._cancelled:
             return
-        if self._cancelled:
-            return  # its thread looks up later
         try:
             step = fetching.send(result)
         except StopIteration as end:
@@ -220,12 +219,10 @@ class CoordinatorClient:
         assert self._ahead is not None, "nothing is requested for an epoch that has ended"
 
         def answered(answer: Any) -> None:
-            if fetching is not self._fetching:
-                return
-            if isinstance(answer, Failure):
+            if not isinstance(answer, Failure):
+                self._advance(fetching, key, answer)
+            elif fetching is self._fetching:
                 self._failed(answer)
-                return
-            self._advance(fetching, key, answer)
 
         request = replace(self._request, cursor=self._ahead.cursor)
         self._call("poll", request, self._ahead.ask(key), key, step, reply=answered)
@@ -251,7 +248,8 @@ class CoordinatorClient:
                 self._world.after(1.0, self._retry_arrival, fetching, key, reply)
             return
         loaded = {
-            part: [_map_outputs(handle) for handle in handles] for part, handles in reply.outputs.items()
+            part: [[] if handle is None else [handle.map_output] for handle in handles]
+            for part, handles in reply.outputs.items()
         }
         self._advance(fetching, key, replace(reply, outputs=loaded))
 
@@ -264,7 +262,3 @@ class CoordinatorClient:
 
 def _handles(reply: WindowReply) -> list[Any]:
     return [handle for slices in reply.outputs.values() for handle in slices if handle is not None]
-
-
-def _map_outputs(handle: Any) -> list[Any]:
-    return [] if handle is None else [handle.map_output]

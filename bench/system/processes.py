@@ -157,10 +157,11 @@ class MemorySampler:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="memory sampler")
 
-    def start(self) -> None:
+    def __enter__(self) -> MemorySampler:
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 

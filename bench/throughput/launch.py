@@ -59,18 +59,14 @@ def _describe_epochs(result: SystemResult) -> str:
 def run_system(request: Request, *, log: Path, timeout_seconds: float) -> SystemResult:
     """Measure one system; a failure or a timeout is a result with ``error`` set."""
     python = request.python or sys.executable
-    with SystemProcess(
-        "bench.throughput.launch", log=log, timeout_seconds=timeout_seconds, python=python
-    ) as process:
-        sampler = MemorySampler(process.tree)
-        sampler.start()
-        try:
-            answer = process.run(request)
-            idle_bytes = sampler.measure()
-            if "error" not in answer:
-                answer = process.run(None)
-        finally:
-            sampler.stop()
+    with (
+        SystemProcess(__name__, log=log, timeout_seconds=timeout_seconds, python=python) as process,
+        MemorySampler(process.tree) as sampler,
+    ):
+        answer = process.run(request)
+        idle_bytes = sampler.measure()
+        if "error" not in answer:
+            answer = process.run(None)
     if "error" in answer:
         error = f"{answer['error']}; its output is in {log}"
         return SystemResult(request.system, request.trainers, error=error)

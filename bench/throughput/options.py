@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import uuid
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,13 @@ def _read_window(text: str) -> str:
 
 
 def read_throughput(options: argparse.Namespace) -> BenchConfig:
+    return replace(read_config(options), systems=_choose_systems(options.peers, options.executor))
+
+
+def read_config(options: argparse.Namespace) -> BenchConfig:
+    """The configuration of options that are named like its fields."""
     given = {name: value for name, value in vars(options).items() if name in BenchConfig.__dataclass_fields__}
-    return BenchConfig(**given, systems=_choose_systems(options.peers, options.executor))
+    return BenchConfig(**given)
 
 
 def _choose_systems(peers: str, executor: str) -> tuple[str, ...]:

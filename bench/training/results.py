@@ -46,8 +46,8 @@ class EpochResult:
     rows: int
     batches: int
     losses: tuple[float, float] | None
-    verdict: Verdict | None
-    randomness: Randomness | None
+    verdict: Verdict | None = None
+    randomness: Randomness | None = None
     paced: bool = False
     counts: bool = True
 
@@ -98,11 +98,8 @@ def merge_trainers(request: Request, trainers: Sequence[TrainerResult], delivers
 
 def _number_rows(trainers: Sequence[TrainerResult], stored: NDArray[np.uint64]) -> Sequence[TrainerResult]:
     epochs = zip(*(trainer.arrived for trainer in trainers), strict=True)
-    numbered = [find_rows(fingerprints, stored) for fingerprints in epochs]
-    return [
-        replace(trainer, arrived=[rows[number] for rows in numbered])
-        for number, trainer in enumerate(trainers)
-    ]
+    numbered = zip(*(find_rows(fingerprints, stored) for fingerprints in epochs), strict=True)
+    return [replace(trainer, arrived=rows) for trainer, rows in zip(trainers, numbered, strict=True)]
 
 
 def _merge_epoch(
@@ -118,22 +115,17 @@ def _merge_epoch(
         rows=sum(one.rows for one in times),
         batches=sum(one.batches for one in times),
         losses=_merge_losses(times),
-        verdict=None,
-        randomness=None,
         paced=counts_paced and all(one.step_seconds for one in times),
     )
 
 
 def _merge_losses(times: Sequence[EpochTimes]) -> tuple[float, float] | None:
     """Mean loss over the first and the last tenth of the epoch's batches."""
-    tails: list[tuple[float, float]] = []
-    for one in times:
-        if one.losses:
-            count = max(1, len(one.losses) // 10)
-            tails.append((statistics.fmean(one.losses[:count]), statistics.fmean(one.losses[-count:])))
+    tails = [(one.losses, max(1, len(one.losses) // 10)) for one in times if one.losses]
     if not tails:
         return None
-    return statistics.fmean(first for first, _ in tails), statistics.fmean(last for _, last in tails)
+    first = statistics.fmean(statistics.fmean(losses[:count]) for losses, count in tails)
+    return first, statistics.fmean(statistics.fmean(losses[-count:]) for losses, count in tails)
 
 
 def _check_epoch(epoch: EpochResult, request: Request, trainers: Sequence[TrainerResult]) -> None:
