@@ -40,7 +40,7 @@ class Dataset:
     corrupt: frozenset[int] = frozenset()
     # by which the rows of each block exceed their estimated size
     growths: tuple[float, ...] | None = None
-    # of a source of Parquet files, for what asks for it
+    # what a program asks of a source of files
     schema: ClassVar[Any] = SimpleNamespace(names=[])
     null_counts: Any = None
     reader: Any = None
