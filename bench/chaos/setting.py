@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import windrow
-from windrow.pipeline.quality.epoch_order import EpochOrder
 from windrow.shuffle.order.epoch_plan import plan_epoch
+from windrow.shuffle.order.window_order import order_window
 
 COLUMNS = 32
 _FACTOR = 0x9E3779B97F4A7C15
@@ -190,17 +190,25 @@ class Expected:
         full = len(order) // (n * B)
         if step < full:
             return order[(step * n + shard) * B : (step * n + shard + 1) * B]
-        return np.array_split(order[full * n * B :], n)[shard]
+        rest = order[full * n * B :]
+        share, more = divmod(len(rest), n)
+        first = shard * share + min(shard, more)
+        return rest[first : first + share + (shard < more)]
 
     def digest(self, epoch: int, step: int, reader: int) -> str:
         return digest_keys(self.keys(epoch, step, reader // self._setting.replicas))
 
     def _make_order(self, epoch: int) -> NDArray[np.int64]:
-        plan = plan_epoch(self._job.source.blocks, cut=self._job.cut, seed=self._job.seed, epoch=epoch)
-        keys = [self._setting.keys_of(group) for group in range(self._setting.groups)]
-        order = EpochOrder(plan, np.array([len(some) for some in keys]), self._job.seed)
-        stored = np.concatenate(keys)
-        return stored[order.stored_rows(np.arange(len(stored)))]
+        job = self._job
+        plan = plan_epoch(job.source.blocks, cut=job.cut, seed=job.seed, epoch=epoch)
+        windows = []
+        for window in range(plan.windows):
+            stored = np.concatenate([self._setting.keys_of(int(b)) for b in plan.window_blocks(window)])
+            order = order_window(seed=job.seed, epoch=epoch, window=window, rows=len(stored), first_row=0)
+            placed = np.empty_like(stored)
+            placed[order.epoch_rows(0, len(stored))] = stored
+            windows.append(placed)
+        return np.concatenate(windows)
 
 
 class ExpectedMixture(Expected):

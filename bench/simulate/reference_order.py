@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from bench.simulate.scenario import Dataset, Split
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.quality.epoch_order import EpochOrder
 from windrow.shuffle.order.epoch_plan import plan_epoch
+from windrow.shuffle.order.window_order import order_window
 
 
 class ReferenceOrder:
     def __init__(self, job: Job, dataset: Dataset) -> None:
         self._job, self._dataset = job, dataset
-        self._epochs: dict[int, tuple[list[int], EpochOrder]] = {}
+        self._orders: dict[int, tuple[list[int], list[int]]] = {}
+        self._windows: dict[int, dict[int, int]] = {}
 
     def order(self, epoch: int) -> list[int]:
         return self._epoch(epoch)[0]
@@ -37,13 +36,14 @@ class ReferenceOrder:
         """
         if row == 0:
             return Cursor(epoch)
-        firsts = self._epoch(epoch)[1].window_starts[:-1].tolist()
+        firsts = self._epoch(epoch)[1]
         window = max(w for w, first in enumerate(firsts) if first < row + self._job.rows_known)
         return Cursor(epoch, row, window, firsts[window])
 
     def corrupt(self, start: Cursor, epoch: int, window: int) -> tuple[int, ...]:
         """The corrupt blocks that a stream started at ``start`` has found by the end of a window."""
-        first, now = (self._epoch(number)[1].window_of_block for number in (start.epoch, epoch))
+        self._epoch(epoch)
+        first, now = self._windows[start.epoch], self._windows[epoch]
         return tuple(
             block
             for block in sorted(self._dataset.corrupt)
@@ -53,20 +53,36 @@ class ReferenceOrder:
             or epoch > start.epoch + 1
         )
 
-    def _epoch(self, epoch: int) -> tuple[list[int], EpochOrder]:
-        """The rows of an epoch in their order, and the windows that they are in."""
-        if epoch not in self._epochs:
+    def _epoch(self, epoch: int) -> tuple[list[int], list[int]]:
+        if epoch not in self._orders:
+            order: list[int] = []
+            firsts: list[int] = []
             job, dataset = self._job, self._dataset
             plan = plan_epoch(dataset.blocks, cut=job.cut, seed=job.seed, epoch=epoch)
-            order = EpochOrder(plan, np.array(dataset.delivered, np.int64), job.seed)
-            self._epochs[epoch] = order.stored_rows(np.arange(dataset.firsts[-1])).tolist(), order
-        return self._epochs[epoch]
+            windows = self._windows[epoch] = {}
+            for window in range(plan.windows):
+                firsts.append(len(order))
+                windows.update(dict.fromkeys(plan.window_blocks(window).tolist(), window))
+                stored = [
+                    row
+                    for block in plan.window_blocks(window).tolist()
+                    for row in range(dataset.firsts[block], dataset.firsts[block + 1])
+                ]
+                places = order_window(
+                    seed=job.seed, epoch=epoch, window=window, rows=len(stored), first_row=0
+                ).epoch_rows(0, len(stored))
+                placed = dict(zip(places.tolist(), stored, strict=True))
+                order.extend(placed[place] for place in range(len(stored)))
+            self._orders[epoch] = order, firsts
+        return self._orders[epoch]
 
 
 def _share(rest: list[int], split: Split) -> list[list[int]]:
     n, r = split.shards, len(rest)
     if split.equal == "pad":
-        rest = [rest[p % r] for p in range(-(-r // n) * n)]
-    elif split.equal:
-        rest = rest[: r // n * n]
-    return [share.tolist() for share in np.array_split(rest, n)]
+        each = -(-r // n)
+        padded = [rest[p % r] for p in range(each * n)]
+        return [padded[t * each : (t + 1) * each] for t in range(n)]
+    sizes = [r // n + (split.equal is False and t < r % n) for t in range(n)]
+    starts = [sum(sizes[:t]) for t in range(n)]
+    return [rest[start : start + size] for start, size in zip(starts, sizes, strict=True)]
