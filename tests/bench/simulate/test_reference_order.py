@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.simulate.cluster import place_rows
+from bench.simulate.cluster import Cluster
 from bench.simulate.reference_order import ReferenceOrder
 from bench.simulate.scenario import draw_scenario, draw_split
 from tests.laws.reference import assign_as_lists, order_epoch
@@ -50,8 +50,8 @@ def test_cursor_names_its_window_and_first_row() -> None:
 
 def test_missing_and_duplicate_rows_are_detected() -> None:
     run = Run(slice=0, index=4, place=0, rows=3)
-    assert place_rows([{4: [(2, 12), (0, 10)], 5: [(0, 99)]}, {4: [(1, 11)]}], run) == [10, 11, 12]
+    assert Cluster.place_rows([{4: [(2, 12), (0, 10)], 5: [(0, 99)]}, {4: [(1, 11)]}], run) == [10, 11, 12]
     with pytest.raises(ValueError, match="1 of the 3 rows of a run are missing"):
-        place_rows([{4: [(2, 12), (0, 10)]}], run)
+        Cluster.place_rows([{4: [(2, 12), (0, 10)]}], run)
     with pytest.raises(ValueError, match="two rows at place 2"):
-        place_rows([{4: [(2, 12), (2, 12), (0, 10)]}], run)
+        Cluster.place_rows([{4: [(2, 12), (2, 12), (0, 10)]}], run)
