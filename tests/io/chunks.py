@@ -13,8 +13,9 @@ import pytest
 from hypothesis import strategies as st
 
 from windrow.io.parquet import decoder_library
+from windrow.io.parquet.chunks import Chunk
 from windrow.io.parquet.decoder_library import CODECS
-from windrow.io.parquet.stored_chunks import Chunk, NestedLeaf
+from windrow.io.parquet.stored_chunks import NestedLeaf
 
 __all__ = [
     "BIT_RUNS",

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.io.chunks import COMPRESSIONS
-from windrow.io.parquet.stored_chunks import Chunk, NestedLeaf, StoredFooter
+from windrow.io.parquet.chunks import Chunk
+from windrow.io.parquet.stored_chunks import NestedLeaf, StoredFooter
 
 ROWS = 120
 TEXT = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())

@@ -24,9 +24,10 @@ from windrow.core.native_libraries import address_of
 from windrow.core.text_types import offset_width
 from windrow.io.parquet import chunk_decoder, footer_validation
 from windrow.io.parquet.chunk_decoder import decode_nested
+from windrow.io.parquet.chunks import NUMBERS, Chunk, chunk_table
 from windrow.io.parquet.decoder_library import CODECS, SCRATCH
 from windrow.io.parquet.page_index import ChunkPages, StoredChunk, measure_dictionary, read_headers
-from windrow.io.parquet.stored_chunks import NUMBERS, Chunk, NestedLeaf, chunk_table
+from windrow.io.parquet.stored_chunks import NestedLeaf
 from windrow.shuffle.kernels.fixed_width import fixed_width_bytes
 from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, move_nested
 

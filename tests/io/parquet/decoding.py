@@ -13,7 +13,7 @@ from windrow.core.column_memory import ColumnMemory
 from windrow.core.frame_of_reference import Packing
 from windrow.core.source import Scattered
 from windrow.io.parquet.chunk_decoder import decode
-from windrow.io.parquet.stored_chunks import Chunk, chunk_table
+from windrow.io.parquet.chunks import Chunk, chunk_table
 
 
 def decode_columns(

@@ -25,7 +25,8 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.column_memory import ColumnMemory
 from windrow.core.frame_of_reference import Packing
 from windrow.io.parquet import decoder_library
-from windrow.io.parquet.stored_chunks import Chunk, StoredFooter
+from windrow.io.parquet.chunks import Chunk
+from windrow.io.parquet.stored_chunks import StoredFooter
 
 TYPES = [
     pa.int32(),

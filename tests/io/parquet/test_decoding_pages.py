@@ -14,7 +14,7 @@ from tests.io.chunks import BY_DICTIONARY, DATA, DICTIONARY, INDEX, PLAIN, needs
 from tests.io.parquet.decoding import decode_column
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing
-from windrow.io.parquet.stored_chunks import NUMBERS, Chunk
+from windrow.io.parquet.chunks import NUMBERS, Chunk
 
 WHOLE = Packing(8, 0)
 

@@ -29,8 +29,8 @@ from tests.io.chunks import (
 )
 from tests.io.parquet.decoding import decode_column
 from windrow.core.frame_of_reference import Packing
+from windrow.io.parquet.chunks import BOOLEANS, DECIMALS, NUMBERS, Chunk
 from windrow.io.parquet.decoder_library import CODECS, SCRATCH
-from windrow.io.parquet.stored_chunks import BOOLEANS, DECIMALS, NUMBERS, Chunk
 
 pytestmark = needs_library
 NUMBER = Chunk(0, 0, 0, NUMBERS, 8, "UNCOMPRESSED", optional=True, has_nulls=True)

@@ -32,7 +32,8 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import can_scatter
 from windrow.io.parquet import decoder_library
 from windrow.io.parquet.chunk_decoder import decode_text
-from windrow.io.parquet.stored_chunks import TEXT, Chunk, StoredFooter
+from windrow.io.parquet.chunks import TEXT, Chunk
+from windrow.io.parquet.stored_chunks import StoredFooter
 from windrow.shuffle.kernels.group_rows import group_rows
 
 KINDS = [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]

@@ -29,15 +29,7 @@ from windrow.core.source import Scattered
 from windrow.core.text_types import fits_offsets, offset_width
 from windrow.io.catalog.value_sizes import is_list
 from windrow.io.parquet import decoder_library
-from windrow.io.parquet.decoder_library import (
-    CODECS,
-    SCRATCH,
-    UNCOMPRESSED,
-    read_chunks,
-    read_into,
-    read_pages,
-)
-from windrow.io.parquet.stored_chunks import (
+from windrow.io.parquet.chunks import (
     BEFORE,
     DICTIONARY,
     FACTS,
@@ -46,9 +38,17 @@ from windrow.io.parquet.stored_chunks import (
     PAGES,
     ROWS,
     Chunk,
-    NestedLeaf,
     chunk_table,
 )
+from windrow.io.parquet.decoder_library import (
+    CODECS,
+    SCRATCH,
+    UNCOMPRESSED,
+    read_chunks,
+    read_into,
+    read_pages,
+)
+from windrow.io.parquet.stored_chunks import NestedLeaf
 
 # SLACK in C: bytes after decompressed pages that can be read and written
 _SLACK_BYTES = 64

@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from windrow.core.phase_clock import phase
 from windrow.core.system.processes import call_in_forked_children
+from windrow.io.parquet.chunks import Chunk
 from windrow.io.parquet.decoder_library import CODECS
 from windrow.io.parquet.leaf_files import assemble, coarsen, page_of_one_value, prune, read_leaf
 from windrow.io.parquet.page_index import ChunkPages, Headers, PageSpan, measure_dictionary, read_headers
-from windrow.io.parquet.stored_chunks import Chunk, Fields, NestedLeaf
+from windrow.io.parquet.stored_chunks import Fields, NestedLeaf
 from windrow.io.parquet.verified_files import BlockFile, open_parquet
 from windrow.io.storage.footer_cache import FooterCache
 from windrow.io.storage.retries import call_ahead

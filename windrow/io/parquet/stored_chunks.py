@@ -15,6 +15,7 @@ from windrow.core.frame_of_reference import bounds_table
 from windrow.core.text_types import offset_width
 from windrow.io.catalog.column_selection import restrict_type
 from windrow.io.catalog.value_sizes import is_list, leaf_indices, leaf_types
+from windrow.io.parquet.chunks import BOOLEANS, DECIMALS, NUMBERS, TEXT, Chunk, chunk_table
 from windrow.io.parquet.decoder_library import CODECS
 from windrow.io.parquet.footers import find_arrow_schema, integer_bounds
 from windrow.io.parquet.leaf_files import FooterStructs
@@ -23,74 +24,9 @@ from windrow.io.parquet.page_index import ChunkPages, StoredChunk
 _WIDTHS = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
 # datasets of the same file whose chunks are remembered
 _KNOWN_FIELDS = 4
-# what chunks hold, as in C
-NUMBERS, TEXT, BOOLEANS, DECIMALS = range(4)
 _DECIMAL_BYTES = 16
 # chunks whose pages are remembered, about 80 bytes for each 16 KiB or more of them
 _KNOWN_PAGES = 2**13
-
-
-class _ChunkFields(NamedTuple):
-    start: int  # offset of its pages in the file
-    size_bytes: int  # compressed
-    rows: int  # to decode
-    kind: int  # what its values are, as in C
-    width: int  # bytes of a stored value; 0 for text and booleans
-    codec: str
-    optional: bool  # its pages have definition levels
-    has_nulls: bool = False  # the footer states nulls, or does not state their number
-    raw_bytes: int = 0  # uncompressed size of its pages, as the footer states it
-    # of some rows alone: the rows of its pages before and behind these, and the place of a dictionary that lies apart
-    before: int = 0
-    behind: int = 0
-    dictionary: tuple[int, int] | None = None
-
-
-class Chunk(_ChunkFields):
-    """A column chunk that the C decoder accepts, or some rows of one; no dataclass, which takes longer to copy."""
-
-    @property
-    def is_text(self) -> bool:
-        return self.kind == TEXT
-
-    def moved(self, start: int) -> Chunk:
-        """The chunk in memory where its file begins at ``start``."""
-        return self._replace(start=start + self.start) if start else self
-
-    @property
-    def facts(self) -> tuple[int, ...]:
-        """Its properties in the order of a job of the C decoder."""
-        codec = CODECS[self.codec].number
-        return self.kind, codec, self.optional, self.width, self.rows, self.before, self.behind
-
-
-# What the columns of a chunk table hold: whether there is a chunk, and may be nulls; where its pages are; where a
-# dictionary lies apart; and the facts of a job of the C decoder.
-IS_STORED, HAS_NULLS, PAGES, DICTIONARY, FACTS = 0, 1, slice(2, 4), slice(4, 6), slice(6, 13)
-ROWS, BEFORE, _TABLE_COLUMNS = 10, 11, 13
-
-
-def chunk_table(chunks: Sequence[Chunk | None]) -> NDArray[np.int64]:
-    """(columns, 13) the chunks of some columns in one row group: one array, so that many are decoded at a time."""
-    table = np.zeros((len(chunks), _TABLE_COLUMNS), np.int64)
-    for row, chunk in zip(table, chunks, strict=True):
-        if chunk is not None:
-            row[:] = (
-                True,
-                chunk.has_nulls,
-                chunk.start,
-                chunk.size_bytes,
-                *(chunk.dictionary or (0, 0)),
-                *chunk.facts,
-            )
-    return table
-
-
-def move_chunks(table: NDArray[np.int64], start: int) -> NDArray[np.int64]:
-    """The chunks of a table in memory where their file begins at ``start``."""
-    moved = table.copy()
-    moved[:, PAGES.start] += start
-    return moved
 
 
 class NestedLeaf(NamedTuple):

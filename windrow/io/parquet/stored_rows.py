@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.io.formats.whole_file_format import read_contents
+from windrow.io.parquet.chunks import Chunk, chunk_table, move_chunks
 from windrow.io.parquet.row_ranges import RowRange
-from windrow.io.parquet.stored_chunks import Chunk, Fields, NestedLeaf, chunk_table, move_chunks
+from windrow.io.parquet.stored_chunks import Fields, NestedLeaf
 from windrow.io.parquet.verified_files import BlockFile, open_bytes, open_parquet
 from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files

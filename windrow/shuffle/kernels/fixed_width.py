@@ -7,6 +7,7 @@ tensors) have a fixed width if they contain no nulls.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -42,8 +43,15 @@ def fixed_width_bytes(kind: pa.DataType) -> int:
 
 def rows_view(memory: NDArray[np.uint8], width: int) -> PlainRows:
     """View bytes as rows: (rows,) if a dtype has that width, else (rows, width)."""
+    return views_of([memory], width)[0]
+
+
+def views_of(memory: Sequence[NDArray[np.uint8]], width: int) -> list[PlainRows]:
+    """`rows_view` of several columns."""
     word = _BY_WIDTH.get(width)
-    return memory.reshape(-1, width) if word is None else memory.view(word)
+    if word is None:
+        return [each.reshape(-1, width) for each in memory]
+    return [each.view(word) for each in memory]
 
 
 def row_bytes(values: PlainRows) -> int:
@@ -166,6 +174,8 @@ class ColumnWidths:
         (fixed,) bytes per row of those with a fixed width.
     places
         The place of each of them among these.
+    plain
+        The columns whose values are their memory: those with a fixed width but for booleans and extension types.
     packable
         The places of those that can be frame-of-reference encoded.
     by_width
@@ -179,11 +189,16 @@ class ColumnWidths:
     others: tuple[int, ...]
     fixed_widths: NDArray[np.int64]
     places: dict[int, int]
+    plain: frozenset[int]
     packable: NDArray[np.int64]
     by_width: dict[int, list[int]]
 
 
 _known: dict[int, ColumnWidths] = {}
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return kind.id != _BOOLEAN and not isinstance(kind, pa.BaseExtensionType)
 
 
 def column_widths(schema: pa.Schema) -> ColumnWidths:
@@ -214,6 +229,7 @@ def column_widths(schema: pa.Schema) -> ColumnWidths:
         others=others,
         fixed_widths=np.array([widths[number] for number in fixed], np.int64),
         places={number: at for at, number in enumerate(fixed)},
+        plain=frozenset(number for number in fixed if _is_plain(kinds[number])),
         packable=np.flatnonzero([is_packable(kinds[number]) for number in fixed]),
         by_width=by_width,
     )

@@ -266,8 +266,7 @@ def place(
         nbytes = outs[0].nbytes
         width = nbytes // max(1, rows)
         _require(_is(sources, np.int64, len(outs), parts, 3) and sources.flags.c_contiguous, "sources")
-        for out in outs:
-            _require(len(out) == rows and out.nbytes == nbytes, "outs")
+        _require(not [out for out in outs if len(out) != rows or out.nbytes != nbytes], "outs")
         _require(scratch is None or scratch.nbytes >= scratch_bytes(width, rows, packed_rows), "scratch")
         addresses = np.array([address_of(out) for out in outs], np.int64)
         words, lanes, *layout = _layout_arguments(packed_rows, rows)

@@ -24,6 +24,7 @@ from windrow.shuffle.kernels.fixed_width import (
     row_bytes,
     rows_view,
     unpack,
+    views_of,
     wrap_list_rows,
     wrap_values,
 )
@@ -130,11 +131,17 @@ def place_rows(map_outputs: MapOutputs, run: int, row_count: int, pool: BufferPo
         placing.check()
         return _without_values(row_count, schema)
     columns: dict[int, pa.Array] = {}
-    kinds = column_widths(schema).kinds
+    widths = column_widths(schema)
+    kinds, plain = widths.kinds, widths.plain
     values, validity = placing.place_columns(pool)
     for group, of_group in zip(map_outputs.column_groups, values, strict=True):
         for number, each in zip(group.columns, of_group, strict=True):
-            columns[number] = wrap_values(each, kinds[number], validity.get(number))
+            # this loop holds the GIL
+            if number in plain and number not in validity:
+                memory = [None, pa.py_buffer(each)]
+                columns[number] = pa.Array.from_buffers(kinds[number], row_count, memory, null_count=0)
+            else:
+                columns[number] = wrap_values(each, kinds[number], validity.get(number))
     for at, number in enumerate(map_outputs.others):
         columns[number] = placing.place_other(at, schema.field(number).name, pool)
     return pa.RecordBatch.from_arrays([columns[i] for i in range(len(columns))], schema=schema)
@@ -220,7 +227,7 @@ class _Placing:
         values = []
         for group in groups:
             memory = pool.take_many(group.width * rows, len(group.columns))
-            values.append([rows_view(each, group.width) for each in memory])
+            values.append(views_of(memory, group.width))
         if native.LIBRARY is None:
             self.check()
             for group, outs in zip(groups, values, strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,17 @@ if TYPE_CHECKING:
 _NUMBERS = "biuf"
 
 
+class _SeenSchema(NamedTuple):
+    """What becomes of the columns of a schema."""
+
+    schema: pa.Schema
+    # whether batches have to be converted one by one, not many at once
+    is_per_batch: bool
+    # the columns that become lists of tensors, and the others
+    listed: list[str]
+    plain: list[str]
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """The arguments of ``iter_torch_batches``; raises PlanError if they exclude each other, or PyTorch is missing."""
@@ -46,6 +57,8 @@ class TensorSpec:
     pin_memory: bool | None = None
     ragged: RaggedSpec = field(default_factory=lambda: RaggedSpec(None))
     placement: Placement = field(init=False, repr=False, compare=False)
+    # the schema that came last
+    _seen: list[_SeenSchema] = field(init=False, repr=False, compare=False, default_factory=list)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "placement", resolve_placement(self.device, self.pin_memory))
@@ -78,11 +91,23 @@ class TensorSpec:
             return {name: self.dtypes[name] for name in names if name in self.dtypes}
         return {} if self.dtypes is None else dict.fromkeys(names, self.dtypes)
 
-    def is_per_batch(self, schema: pa.Schema) -> bool:
-        """Whether batches have to be converted one by one, not many at once."""
-        if self.collate_fn is not None or not len(schema) or self.ragged.depends_on_batch(schema):
-            return True
-        return any(map(is_tensor_list, schema.types))
+    def look_at(self, schema: pa.Schema) -> _SeenSchema:
+        """What becomes of the columns of a schema; remembered, since all batches have the same one."""
+        seen = self._seen[0] if self._seen else None
+        if seen is None or not seen.schema.equals(schema):
+            seen = self._look_at(schema)
+            self._seen[:] = [seen]
+        return seen
+
+    def _look_at(self, schema: pa.Schema) -> _SeenSchema:
+        listed = [field.name for field in schema if is_tensor_list(field.type)]
+        depends = self.ragged.depends_on_batch(schema) or bool(listed)
+        return _SeenSchema(
+            schema,
+            is_per_batch=self.collate_fn is not None or not len(schema) or depends,
+            listed=listed,
+            plain=[name for name in schema.names if name not in listed],
+        )
 
 
 def _check_dtypes(dtypes: object) -> None:
@@ -98,10 +123,10 @@ def to_tensors(batch: pa.RecordBatch, spec: TensorSpec, mover: Mover | None = No
     mover = mover or spec.placement.mover()
     if spec.collate_fn is not None:
         return mover.move(_collate(batch, spec.collate_fn, spec.batch_format))
-    names = batch.schema.names
-    listed = [name for name in names if is_tensor_list(batch.schema.field(name).type)]
-    plain = [name for name in names if name not in listed] if listed else names
-    tensors, offsets = column_tensors(batch, plain, spec.ragged)
+    schema = batch.schema
+    seen, names = spec.look_at(schema), schema.names
+    listed = seen.listed
+    tensors, offsets = column_tensors(batch, seen.plain, spec.ragged)
     dtypes = spec.dtypes_of(names)
     if not offsets and not listed:
         return mover.move(tensors, dtypes)
@@ -132,7 +157,7 @@ def _tensor_list(column: pa.Array, name: str, dtype: torch.dtype | None) -> list
 
 def tensor_batches(span: pa.RecordBatch, spec: TensorSpec, mover: Mover, batch_size: int) -> Iterator[Any]:
     """Convert a span of whole batches, and have them moved."""
-    if spec.is_per_batch(span.schema):
+    if spec.look_at(span.schema).is_per_batch:
         for batch in cut_batches(span, batch_size):
             yield to_tensors(batch, spec, mover)
         return
