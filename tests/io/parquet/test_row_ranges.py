@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 import windrow
@@ -161,7 +161,11 @@ def test_rows_of_pieces_are_those_that_arrow_reads(
         path = Path(folder, "x.parquet")
         table = pa.table({"n": np.arange(rows)} | {name: make_column(name, rows) for name in names})
         pq.write_table(table, path, **writer)
-        expected = pq.read_table(path)
+        try:
+            expected = pq.read_table(path)
+        except pa.ArrowInvalid:
+            # Arrow cannot read all lists of a fixed size that it writes into pages of one value
+            reject()
         source = cut_source(open_parquet(path), piece)
         assert source.schema.names == expected.schema.names
         if min(rows, 40) > 2 * piece:
