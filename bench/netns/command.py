@@ -40,11 +40,15 @@ _MOST_TRAFFIC, _MAX_ERROR = 1.05, 0.15
 _JOB_SECONDS = 600.0
 # of a link; the delay where the kernel has netem
 _MBIT, _DELAY_SECONDS = 100.0, 0.25e-3
+# Links that limit nothing: how long epochs take over them says how fast this machine is, before links are narrow.
+_WIDE_MBIT, _WIDE_EPOCHS = 10_000.0, 3
+_SPEED_STEPS = 4
 _POLL_SECONDS = 0.2
 _PORT = 29_400
 _LOSS, _SLOW_SHARE = 0.05, 0.1
 # the first epochs pay for processes that start and memory that is touched first
 _WARM = 2
+_WIDE = f"links of {_WIDE_MBIT / 1e3:g} Gbit/s"
 _HEADS = ("condition", "epoch s", "MB over links", "rows", "order")
 
 
@@ -142,9 +146,10 @@ def run(options: argparse.Namespace) -> int:
     paths = find_data(config)
     link = Link(_MBIT * 1e6 / 8, _DELAY_SECONDS)
     conditions = _conditions(options, link)
+    first_link = link if options.short else replace(link, bytes_per_second=_WIDE_MBIT * 1e6 / 8)
     expected = _expect(paths, options.nodes, options.replicas, len(conditions))
     with (
-        open_network(options.nodes, link) as network,
+        open_network(options.nodes, first_link) as network,
         tempfile.TemporaryDirectory(prefix="wn-", dir="/tmp") as tmp,
     ):
         print_machine()
@@ -181,10 +186,20 @@ def _conditions(options: argparse.Namespace, link: Link) -> list[_Condition]:
         _Condition(f"a link of {_SLOW_SHARE:g} of the rate", set_link(1, slow), set_link(1, link)),
     ]
     quiet = [_Condition("undisturbed")] * options.epochs
+    wide: list[_Condition] = []
+    if not options.short:
+
+        def narrow(network: Network) -> None:
+            for node in range(options.nodes):
+                network.set_link(node, link)
+
+        wide = [_Condition(_WIDE)] * _WIDE_EPOCHS
+        # what is read ahead when links become narrow serves this epoch
+        quiet.insert(0, _Condition("links become narrow", narrow))
     chosen = faults[:1] if options.short else faults
     # what is read ahead when a fault begins serves an epoch; the next one is read over the faulty link
     lasting = [part for fault in chosen for part in (replace(fault, end=_keep), replace(fault, begin=_keep))]
-    return [_Condition("start")] * _WARM + quiet + lasting
+    return [_Condition("start")] * _WARM + wide + quiet + lasting
 
 
 def _expect(paths: Sequence[str], nodes: int, replicas: int, epochs: int) -> list[list[tuple[str, int]]]:
@@ -267,8 +282,11 @@ def _compare_with_prediction(
     epochs: Sequence[Sequence[dict[str, Any]]],
 ) -> list[str]:
     """Compare bytes over the links with the minimum, and epoch times with `bench scale`'s simulation of the cluster."""
-    quiet = range(_WARM, _WARM + options.epochs)
-    measured = statistics.median(_seconds(epochs, number) or 0.0 for number in quiet)
+    wide = range(_WARM, _WARM + _WIDE_EPOCHS)
+    quiet = range(wide.stop + 1, wide.stop + 1 + options.epochs)
+    measured, wide_seconds = (
+        statistics.median(_seconds(epochs, number) or 0.0 for number in numbers) for numbers in (quiet, wide)
+    )
     first, last = quiet[0] - 1, quiet[-1]
     received = _received(epochs, first, last) / options.epochs
     source = open_files(list(paths), ParquetFormat())
@@ -289,11 +307,11 @@ def _compare_with_prediction(
     if options.replicas > 1:
         # the simulation knows no replicas
         return failures
-    outcome = _predict(options, source, _blocks(paths))
+    outcome = _predict(options, source, _blocks(paths), wide_seconds)
     ratio = (outcome.epoch_seconds or 0.0) / measured
     print(
-        f"predicted epoch: {outcome.epoch_seconds:.2f} s ({ratio:.2f} of the measured one), "
-        f"bottleneck: {outcome.bottleneck}"
+        f"predicted epoch: {outcome.epoch_seconds:.2f} s ({ratio:.2f} of the measured one), from {wide_seconds:.2f} s "
+        f"over {_WIDE}; bottleneck: {outcome.bottleneck}"
     )
     if abs(ratio - 1) > _MAX_ERROR:
         failures.append(f"predicted over measured epoch: {ratio:.2f}, within {_MAX_ERROR:.0%} of 1")
@@ -310,17 +328,25 @@ def _share(path: str, replica: int, replicas: int) -> float:
     return float(narrowed.nbytes / whole[0].nbytes)
 
 
-def _predict(options: argparse.Namespace, source: Any, blocks: int) -> Outcome:
-    cluster = Cluster(
-        nodes=options.nodes,
-        cpus=count_cores(),
-        # the nodes share the cores of this machine
-        cpu_speed=1 / options.nodes,
-        memory_bytes=read_memory_bytes() / options.nodes,
-        nic_bytes=_MBIT / 1e3 * GBIT,
-        connections=0,
-        trainers=1,
-        placers=1,
-    )
+def _predict(options: argparse.Namespace, source: Any, blocks: int, wide_seconds: float) -> Outcome:
+    """Simulate epochs over narrow links, on cores as fast as epochs over wide links say that they are."""
     job = Job(source, WindowCut(blocks, None), 7, 7)
-    return simulate(job, cluster, Costs(), batch_rows=_batch_rows(options.nodes), epochs=6, grain=None)
+
+    def run(mbit: float, speed: float) -> Outcome:
+        cluster = Cluster(
+            nodes=options.nodes,
+            cpus=count_cores(),
+            cpu_speed=speed,
+            memory_bytes=read_memory_bytes() / options.nodes,
+            nic_bytes=mbit / 1e3 * GBIT,
+            connections=0,
+            trainers=1,
+            placers=1,
+        )
+        return simulate(job, cluster, Costs(), batch_rows=_batch_rows(options.nodes), epochs=6, grain=None)
+
+    # the nodes share the cores of this machine
+    speed = 1 / options.nodes
+    for _ in range(_SPEED_STEPS):
+        speed *= (run(_WIDE_MBIT, speed).epoch_seconds or wide_seconds) / wide_seconds
+    return run(_MBIT, speed)

@@ -48,7 +48,8 @@ class MapOutput:
     @property
     def nbytes(self) -> int:
         arrays: list[PlainRows] = [self.run_starts, self.places, self.values, *self.validity.values()]
-        return arrow_bytes(self.others) + sum(array.nbytes for array in arrays)
+        others = arrow_bytes(self.others) if self.others.num_columns else 0
+        return others + sum([array.nbytes for array in arrays])
 
     @property
     def unpacked_bytes(self) -> int:
