@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+# before any type is pickled
+from windrow.core import arrow_pickling as arrow_pickling
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.column_memory import ColumnMemory
 from windrow.core.errors import SourceError

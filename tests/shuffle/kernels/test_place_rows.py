@@ -131,6 +131,32 @@ def test_every_type_is_grouped_and_placed(kind: str, nulls: tuple[bool, bool]) -
     assert batch.column(0).to_pylist() == [cells[i] for i in np.argsort(positions)]
 
 
+_VALUE = pa.field("value", pa.int8(), nullable=False, metadata={"unit": "metre"})
+_NAMED = [
+    pa.list_(_VALUE),
+    pa.large_list(_VALUE),
+    pa.list_view(_VALUE),
+    pa.list_(_VALUE, 2),
+    pa.struct([("text", pa.string_view()), ("pairs", pa.list_(pa.field("pair", pa.list_(_VALUE, 2)), 2))]),
+    pa.map_(pa.field("name", pa.string(), nullable=False), _VALUE, keys_sorted=True),
+    pa.dictionary(pa.int8(), pa.string(), ordered=True),
+]
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+@pytest.mark.parametrize("kind", [*_NAMED, *(kind for kind, _ in KINDS.values())], ids=str)
+def test_sent_rows_keep_the_fields_within_their_types(kind: pa.DataType, rows: int) -> None:
+    schema, pool = pa.schema([pa.field("x", kind, metadata={"a": "b"})], {"c": "d"}), BufferPool(0)
+    table = pa.Table.from_arrays([pa.nulls(rows, kind)], schema=schema)
+    (map_output,) = map(ship, whole_run(table, np.arange(rows)[::-1], pool))
+    batch = place_rows(MapOutputs([map_output]), 0, rows, pool)
+    batch.validate(full=True)
+    assert batch.schema.equals(schema, check_metadata=True)
+    # `equals` takes maps of sorted and of unsorted keys for the same
+    assert str(batch.column(0).type) == str(kind)
+    assert batch.column(0).to_pylist() == [None] * rows
+
+
 def test_portion_of_a_run_that_lacks_a_place_raises() -> None:
     table, pool = pa.table({"x": [1, 2, 3, 4]}), BufferPool(0)
     map_outputs = MapOutputs(whole_run(table, np.array([0, 1, 2, 2]), pool))

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+# before any map output is pickled
+from windrow.core import arrow_pickling as arrow_pickling
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
 from windrow.core.cached_properties import cached_property
