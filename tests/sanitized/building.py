@@ -9,13 +9,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["FOLDER_VARIABLE", "SOURCES", "build", "find_runtime", "run"]
+__all__ = ["FOLDER_VARIABLE", "PACKAGE", "SOURCES", "build", "find_runtime", "run"]
 
 REPOSITORY = Path(__file__).parents[2]
-# each library is built from all C files in its folder
+PACKAGE = REPOSITORY / "windrow"
+# each library is built from all C files in its folder of the package, which include headers of other folders
 SOURCES = {
-    "windrow.shuffle.kernels._kernels": REPOSITORY / "windrow" / "shuffle" / "kernels",
-    "windrow.io.parquet._decode": REPOSITORY / "windrow" / "io" / "parquet",
+    "windrow.shuffle.kernels._kernels": PACKAGE / "shuffle" / "kernels",
+    "windrow.io.parquet._decode": PACKAGE / "io" / "parquet",
 }
 FOLDER_VARIABLE = "WINDROW_SANITIZED_FOLDER"
 _FLAGS = "-O1 -g -fPIC -shared -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -36,12 +37,13 @@ def _find_library(name: str) -> str | None:
     return path if os.path.isabs(path) and os.path.exists(path) else None
 
 
-def build(folder: Path, sources: dict[str, Path] | None = None) -> None:
-    """Compile the libraries into a folder, each under the name of its module."""
-    for module, source in (sources or SOURCES).items():
-        files = [str(path) for path in sorted(source.glob("*.c"))]
+def build(folder: Path, package: Path = PACKAGE) -> None:
+    """Compile the libraries of the package, or of a copy of it, into a folder, each under the name of its module."""
+    for module, source in SOURCES.items():
+        files = [str(path) for path in sorted((package / source.relative_to(PACKAGE)).glob("*.c"))]
         command = ["cc", *_FLAGS.split(), "-o", str(folder / f"{module}.so"), *files]
-        subprocess.run(command, check=True, capture_output=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 def run(folder: Path, arguments: Sequence[str], seconds: float = 170.0) -> subprocess.CompletedProcess[str]:

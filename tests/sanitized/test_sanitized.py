@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sanitized.building import SOURCES, build, find_runtime, run
+from tests.sanitized.building import PACKAGE, SOURCES, build, find_runtime, run
 
 pytestmark = pytest.mark.skipif(
     find_runtime() is None, reason="no C compiler with the address sanitizer is installed"
@@ -111,13 +111,18 @@ def test_million_mutations(libraries: Path, part: int) -> None:
 )
 @pytest.mark.nightly
 def test_planted_fault_is_reported(tmp_path: Path, module: str, sound: str, fault: str, report: str) -> None:
-    changed = tmp_path / "changed"
-    shutil.copytree(SOURCES[module], changed, ignore=shutil.ignore_patterns("*.py", "*.so", "__pycache__"))
+    # of all folders, since a library includes headers of others than its own
+    package = tmp_path / "package"
+    for path in PACKAGE.rglob("*.[ch]"):
+        copy = package / path.relative_to(PACKAGE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    changed = package / SOURCES[module].relative_to(PACKAGE)
     (holder,) = [path for path in changed.iterdir() if sound in path.read_text()]
     text = holder.read_text()
     assert text.count(sound) == 1
     holder.write_text(text.replace(sound, fault))
-    build(tmp_path, {**SOURCES, module: changed})
+    build(tmp_path, package)
     done = run(tmp_path, ["-m", "tests.sanitized.mutations", "0", "200"])
     assert done.returncode != 0
     assert report in done.stderr
