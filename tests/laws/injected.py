@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -127,11 +128,15 @@ def _read(case: Case, executor: str) -> list[_Consumer]:
         return consumers
 
 
-def _threads_left() -> list[str]:
+def _list_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("windrow")]
+
+
+def _threads_left() -> list[threading.Thread]:
     until = time.monotonic() + JOIN_SECONDS
     while True:
         gc.collect()
-        left = [thread.name for thread in threading.enumerate() if thread.name.startswith("windrow")]
+        left = _list_threads()
         if not left or time.monotonic() > until:
             return left
         time.sleep(0.05)
@@ -155,6 +160,8 @@ def find_problems(name: str, executor: str, how_many: str) -> list[str]:
     sites = dict(seen)
     problems: list[str] = [] if len(sites) > 80 else [f"only {len(sites)} calls were seen"]
     reached = {True: 0, False: 0}
+    # for each thread that outlived its job, the call that failed in that job
+    failed_calls: weakref.WeakKeyDictionary[threading.Thread, str] = weakref.WeakKeyDictionary()
     for at, (site, calls) in enumerate(sorted(sites.items())):
         if site[-1] in ENDS_A_THREAD:
             continue
@@ -163,6 +170,8 @@ def find_problems(name: str, executor: str, how_many: str) -> list[str]:
             with injecting(callers, INSIDE, site, number) as tracer:
                 consumers = _read(case, executor)
             where = f"{' '.join(site)}, call {number}"
+            for thread in _list_threads():
+                failed_calls.setdefault(thread, where)
             # a failed split returns no shards
             for consumer, rows in zip(consumers, expected if consumers else [], strict=True):
                 if consumer.rows != rows:
@@ -174,8 +183,10 @@ def find_problems(name: str, executor: str, how_many: str) -> list[str]:
         problems.append(
             f"{reached[False]} calls were not made again, which another order of threads explains for few"
         )
-    if left := _threads_left():
-        problems.append(f"left behind: {left}")
+    problems += [
+        f"{failed_calls.get(thread, 'without an error')}: left behind: {thread.name}"
+        for thread in _threads_left()
+    ]
     return problems
 
 

@@ -6,7 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -299,11 +299,15 @@ class _Resources:
 
     def end(self) -> None:
         self._ended.set()
-        if self.prefetch_loop is not None:
-            self.prefetch_loop.stop()
-        self.shard_client.close(self._consumer.report())
-        if self.prefetch_loop is not None:
-            self.prefetch_loop.join(_JOIN_SECONDS)
+        prefetch_loop = self.prefetch_loop
+        # The callbacks run last to first, each even if another raises: a client that is not closed never ends its
+        # threads.
+        with ExitStack() as calls:
+            if prefetch_loop is not None:
+                calls.callback(prefetch_loop.join, _JOIN_SECONDS)
+            calls.callback(lambda: self.shard_client.close(self._consumer.report()))
+            if prefetch_loop is not None:
+                calls.callback(prefetch_loop.stop)
 
 
 def _find_wanted(job: Job, delivery: Delivery) -> Wanted:

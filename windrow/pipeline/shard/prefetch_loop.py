@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -145,13 +145,16 @@ class PrefetchLoop:
         """Stop the loop at its next step."""
         self.stopped.set()
         self._slots.release()
-        self._preparation.close()
         self.last_run = None
         with self._epoch_changed:
             ahead, self._latest, self._next = self._next, None, None
             self._epoch_changed.notify_all()
-        if ahead is not None:
-            ahead.discard()
+        # By now the thread can end, so an error below does not keep it alive. The callbacks run last to first, each
+        # even if another raises.
+        with ExitStack() as calls:
+            if ahead is not None:
+                calls.callback(ahead.discard)
+            calls.callback(self._preparation.close)
 
     def join(self, timeout: float) -> None:
         """Wait at most ``timeout`` seconds for the thread to end."""
