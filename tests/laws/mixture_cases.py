@@ -140,8 +140,8 @@ class MixedRows:
             source = case.names[int(sequence.sources[(self.row - self.start) % sequence.period])]
             if self.counts[source] < case.limit(source):
                 return source
-            if case.when_exhausted != "drop":
-                return None
+            if case.when_exhausted != "drop" or not any(left.values()):
+                return None  # nothing changes where the mixture ends, whether or not another row is asked for
             self.begin(self.weights)
 
     def _check_shares(self) -> None:

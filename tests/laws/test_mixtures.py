@@ -163,6 +163,20 @@ def test_any_balanced_mixture(
         run(script, ScrambledThreads(2, scramble), balances)
 
 
+@pytest.mark.parametrize("step_rows", [1, 2, 3, 4, 5, 7])
+@pytest.mark.parametrize("passes", [None, 2])
+def test_sources_repeat_after_the_last_row_before_one_is_dropped(step_rows: int, passes: int | None) -> None:
+    """With ``passes`` of all sources, the mixture ends with that row, which can end its step or not."""
+    sources = tuple(SourceCase((1,), passes=passes) for _ in range(2))
+    if passes is None:
+        sources = (SourceCase((1,), passes=2), *sources[1:])
+    case = MixedCase(sources, (0, 1), Shares.constant({"c": 1, "a": 1}), "drop")
+    repeating = replace(case, when_exhausted="repeat")
+    steps = -(-4 // step_rows)
+    turns = [Turn(steps, step_rows, "resume", case=repeating), Turn(0, 1, "resume", case=repeating)]
+    run(Script(case, 1, False, turns), ThreadsExecutor(2))
+
+
 @examples(20)
 @given(scripts(), MIXED_BALANCES, st.integers(1, 3))
 def test_any_balanced_mixture_on_a_mesh(

@@ -88,6 +88,43 @@ def test_a_source_that_has_rows_again_counts_as_a_change_of_shares() -> None:
         assert np.abs(shares).max() < 2
 
 
+def test_a_job_that_repeats_sources_goes_on_as_if_it_had_always_until_one_is_dropped() -> None:
+    sources = (SourceCase((2,), passes=1), SourceCase((1000,)))
+    case = MixedCase(sources, (0, 1), Shares.constant({"c": 1, "a": 1}), "drop")
+    leg, repeating = start(case, 1), plan(replace(case, when_exhausted="repeat"))
+    dropped_at = leg.stretches[1].start
+    expected = sources_of(MixtureLeg(repeating, repeating.start, 0, 1), 60)
+    for row in range(dropped_at + 1):
+        state = saved(leg, row)
+        assert [each.begun for _, each in state.sources] == [0, 0]
+        for _ in range(2):
+            again = resumed(repeating, state, row, 1)
+            assert sources_of(again, 60) == expected[row:]
+            state = saved(again, row)
+    later = saved(leg, dropped_at + 1)
+    assert (later.since, [each.begun for _, each in later.sources]) == (1, [-1, dropped_at - 2])
+
+
+def test_a_state_that_names_a_source_as_dropped_at_its_row_goes_on_without_it() -> None:
+    """States did so at the row where the source is due, before any row that it does not have."""
+    sources = (SourceCase((2,), passes=1), SourceCase((1000,)), SourceCase((1000,)))
+    leg = start(MixedCase(sources, (0, 1, 2), Shares.constant({"c": 1, "a": 1, "é": 2}), "drop"), 1)
+    row = leg.stretches[1].start
+    state = saved(leg, row)
+    counted = [each.rows for _, each in state.sources]
+    old = replace(
+        state,
+        since=0,
+        sources=tuple(
+            (name, replace(each, begun=begun))
+            for (name, each), begun in zip(state.sources, [-1, *counted[1:]], strict=True)
+        ),
+    )
+    again = resumed(leg.mixture, old, row, 1)
+    assert sources_of(again, 60) == sources_of(leg, 60)[row:]
+    assert saved(again, row) == old
+
+
 @examples(40)
 @given(MIXTURES, st.integers(1, 20), st.integers(0, 5), st.data())
 def test_shares_that_were_set_hold_from_there_on_and_in_states(

@@ -200,6 +200,26 @@ def test_exhausted_sources_end_a_mixture_or_leave_it() -> None:
     assert len(endless.stretches) == 1
 
 
+@pytest.mark.parametrize("work", [1, 1024])
+def test_a_source_is_dropped_with_the_row_that_it_does_not_have(work: int) -> None:
+    """Up to that row, a mixture is where one is that repeats its sources, also where a leg ends there."""
+    sources = (SourceCase((2,), passes=1), SourceCase((100,)))
+    case = MixedCase(sources, (0, 1), Shares.constant({"c": 1, "a": 1}), "drop")
+    mixture, repeating = plan(case), plan(replace(case, when_exhausted="repeat"))
+    dropped_at = MixtureLeg(mixture, mixture.start, 0, 1).stretches[1].start
+    for step_rows in (1, dropped_at):
+        with legs_of(work):
+            leg = MixtureLeg(mixture, mixture.start, 0, step_rows)
+            while leg.stop < dropped_at:
+                leg = MixtureLeg(mixture, leg.point_at(leg.stop), leg.stop, step_rows)
+            point = leg.point_at(dropped_at)
+            assert point == MixtureLeg(repeating, repeating.start, 0, step_rows).point_at(dropped_at)
+            again = MixtureLeg(mixture, point, dropped_at, step_rows)
+            assert again.point_at(dropped_at) == point
+            after = again.point_at(dropped_at + step_rows)
+            assert (after.row, after.counts) == (dropped_at, tuple(leg.counts_at(dropped_at).tolist()))
+
+
 def test_a_schedule_in_steps_follows_the_size_of_steps_from_where_it_changes() -> None:
     mixture = plan(_case(Shares.steps({0: {"c": 1}, 3: {"c": 1, "é": 1}, 5: {"c": 1}}), "repeat"))
     leg = MixtureLeg(mixture, mixture.start, 0, 10)

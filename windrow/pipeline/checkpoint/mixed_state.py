@@ -81,7 +81,7 @@ def _begun(leg: MixtureLeg, row: int) -> list[int]:
     point = leg.point_at(row)
     if not leg.stretches:
         return list(point.counts)
-    holding = leg.stretch_at(row).sequence.weights.tolist()
+    holding = leg.stretch_up_to(row).sequence.weights.tolist()
     weights = leg.weights_at(row).tolist()
     return [
         -1 if weight and not held else count

@@ -216,6 +216,21 @@ class MixtureLeg:
         """The stretch that holds a row; at the end of the leg, its last one."""
         return next((each for each in self.stretches if row < each.stop), self.stretches[-1])
 
+    def stretch_up_to(self, row: int) -> Stretch:
+        """The stretch that holds the row before; that which begins here, if a phase does.
+
+        A source is dropped with the first row that it does not have. Before that row, the mixture is where one that
+        repeats its sources would be, also where a leg or the mixture ends.
+        """
+        stretch = self.stretch_at(row)
+        if row != stretch.start or self._changes_at(row):
+            return stretch
+        return next(each for each in self.stretches if each.stop == row)
+
+    def _changes_at(self, row: int) -> bool:
+        """Whether a phase begins at a row; the first one does at the leg's point."""
+        return any(begin == row for begin, _, _ in self._phases())
+
     def counts_at(self, row: int) -> Ints:
         """(sources,) the rows of each source before a row of the mixture."""
         if not self.stretches:
@@ -243,11 +258,11 @@ class MixtureLeg:
         """What has to be known at a row to go on from there."""
         if not self.stretches:
             return self.point
-        stretch = self.stretch_at(row)
+        stretch = self.stretch_up_to(row)
         steps, rest = divmod(row - self.point.steps_row, self._step_rows)
         # the mixture can end within a step, which has then been taken
         steps += self.point.steps + (rest > 0 and row == self.stop)
-        if row == stretch.stop and any(begin == row for begin, _, _ in self._phases()):
+        if row == stretch.stop and self._changes_at(row):
             # the leg ends where shares change
             return MixturePoint(tuple(stretch.counts_at(row).tolist()), row, self.point.shares, steps, row)
         return MixturePoint(tuple(stretch.counts.tolist()), stretch.start, self.point.shares, steps, row)
