@@ -1,4 +1,4 @@
-"""A source of a mixture as its own pipeline specifies it: a stream of windows, pass after pass."""
+"""A source of a mixture as its own pipeline specifies it, a stream of windows, pass after pass; where its rows come."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from windrow.core.cached_properties import cached_property
 from windrow.core.source import BlockTable
 from windrow.shuffle.order.epoch_plan import WindowCut, plan_epoch
 from windrow.shuffle.order.keys import derive_key
+from windrow.shuffle.order.share_sequence import ShareSequence
 
 Ints = NDArray[np.int64]
 
@@ -110,6 +111,30 @@ class SourceWindow:
     stop: int
     blocks: Ints
     before: int
+
+
+@dataclass(frozen=True, eq=False)
+class NeededWindow:
+    """A window of a source, and the range of the mixture's rows in which its rows come."""
+
+    source: int
+    window: SourceWindow
+    first_row: int
+    stop_row: int
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """Rows of a mixture in which shares stay the same; ``counts`` are the rows of each source before it."""
+
+    start: int
+    stop: int
+    sequence: ShareSequence
+    counts: Ints
+
+    def counts_at(self, row: int) -> Ints:
+        """(sources,) the rows of each source before a row of the mixture."""
+        return self.counts + self.sequence.counts(row - self.start)
 
 
 def window_work(source: MixedSource) -> float:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from windrow.core.cached_properties import cached_property
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
 from windrow.pipeline.plan.epoch_shape import Rounds
-from windrow.pipeline.plan.mixed_source import MixedSource, SourceWindow, window_work
+from windrow.pipeline.plan.mixed_source import MixedSource, NeededWindow, Stretch, window_work
 from windrow.pipeline.plan.shares import Shares, phase_starts
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.keys import derive_key
@@ -100,20 +100,6 @@ class Mixture:
     @property
     def start(self) -> MixturePoint:
         return MixturePoint((0,) * len(self.sources))
-
-
-@dataclass(frozen=True, eq=False)
-class Stretch:
-    """Rows of a mixture in which shares stay the same; ``counts`` are the rows of each source before it."""
-
-    start: int
-    stop: int
-    sequence: ShareSequence
-    counts: Ints
-
-    def counts_at(self, row: int) -> Ints:
-        """(sources,) the rows of each source before a row of the mixture."""
-        return self.counts + self.sequence.counts(row - self.start)
 
 
 class MixtureLeg:
@@ -397,13 +383,3 @@ class MixtureLeg:
         before = np.append(0, np.cumsum(sizes[self.plan.blocks]))[self.plan.starts]
         rounds, windows, shares = self._held
         return ceil(np.bincount(rounds - self.rounds.start, np.diff(before)[windows] * shares).max(initial=0))
-
-
-@dataclass(frozen=True, eq=False)
-class NeededWindow:
-    """A window of a source, and the range of the mixture's rows in which its rows come."""
-
-    source: int
-    window: SourceWindow
-    first_row: int
-    stop_row: int

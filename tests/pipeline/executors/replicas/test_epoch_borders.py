@@ -52,6 +52,12 @@ class Coordinator:
     def acknowledge(self, place: Place) -> None:
         self.told.append(place)
 
+    def heartbeat(self, *_: Any) -> None:
+        pass
+
+    def close(self, _: Any) -> None:
+        self.told.append(-1)
+
 
 def open_epoch(host: ReplicaHost, reader: Reader, epoch: int) -> None:
     host.open_epoch(reader, Opening(Cursor(epoch), BATCHING, EVERYTHING), goes_on=epoch > 0)
@@ -91,3 +97,33 @@ def test_what_is_read_of_an_epoch_is_told_once_it_is_open(order: tuple[str, ...]
     after = [place for place in client.told[opened:] if isinstance(place, Place)]
     assert all(one < other for one, other in pairwise(after))
     host._stop_fetching()
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_the_client_is_closed_though_the_preparation_of_rows_raises(
+    monkeypatch: pytest.MonkeyPatch, is_ended: bool
+) -> None:
+    client = Coordinator()
+    host = ReplicaHost(
+        lambda _: cast(Any, client),
+        NotImplemented,
+        NotImplemented,
+        0,
+        ["a"],
+        limit_bytes=0,
+        max_ahead=1,
+        leads_on=lambda epoch: not epoch,
+    )
+    reader = host.connect(0)
+    open_epoch(host, reader, 0)
+    assert eventually(lambda: host._fetching == Place(1, WINDOWS))
+    close = host._preparation.close
+
+    def fail() -> None:
+        close()
+        raise RuntimeError("cannot be closed")
+
+    monkeypatch.setattr(host._preparation, "close", fail)
+    with pytest.raises(RuntimeError, match="cannot be closed"):
+        host.end() if is_ended else host.close(reader, None)
+    assert client.told[-1] == -1

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Collection
 from concurrent.futures import wait
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pyarrow as pa
@@ -366,25 +367,30 @@ class ReplicaHost(HostWindows):
             client, told = self._client, self._take_reports()
             if last:
                 self._stop_fetching()
-                self._preparation.close()
                 self._client, self._facts, self._failure = None, None, None
                 self._disagrees = False
                 self._windows.clear()
             self._changed.notify_all()
         if client is not None and not last and stats is not None:
             told.append(stats)
-        if client is not None and told:
-            client.heartbeat(*told)
-        if client is not None and last:
-            client.close(stats)
+        # The callbacks run last to first, each even if another raises: a client that is not closed never ends its
+        # threads.
+        with ExitStack() as calls:
+            if client is not None and last:
+                calls.callback(client.close, stats)
+            if last:
+                calls.callback(self._preparation.close)
+            if client is not None and told:
+                client.heartbeat(*told)
         return last
 
     def end(self) -> None:
         """No replica will come back: release what is held for them."""
         with self._changed:
             self._stop_fetching()
-            self._preparation.close()
             client, self._client, self._facts = self._client, None, None
             self._windows.clear()
-        if client is not None:
-            client.close(None)
+        with ExitStack() as calls:
+            if client is not None:
+                calls.callback(client.close, None)
+            self._preparation.close()
