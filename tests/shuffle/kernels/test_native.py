@@ -345,6 +345,8 @@ def grouped_runs(runs: Any, first: int) -> object:
         (placed, [3, 64, 1, 2]),
         (row_positions.walk, [20, [1] * 5, [1] * 5, 1000, 0, 1]),
         (row_positions.walk, [9, [1] * 6, [1] * 6, 1000, 0, 1]),
+        (row_positions.rank, [bytes(15), 4]),
+        (row_positions.rank, [bytes(16), 2**16 + 1]),
     ],
 )
 def test_arguments_that_do_not_match_raise(call: Callable[..., object], arguments: list[Any]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.shuffle.examples import by_day
+from tests.shuffle.kernels.test_native import needs_library, without_library
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.permutation import (
     EXACT_ROWS,
@@ -210,3 +211,20 @@ def test_multipliers_are_odd_and_distinct_at_every_width() -> None:
     for multipliers, min_bits in ((MULTIPLIERS_32, 17), (MULTIPLIERS_64, 33)):
         assert all(multiplier % 2 for multiplier in multipliers)
         assert len({multiplier % (1 << min_bits) for multiplier in multipliers}) == 6
+
+
+@needs_library
+@by_day(30)
+@given(key=st.binary(min_size=32, max_size=32), size=st.integers(0, EXACT_ROWS))
+def test_ranks_are_those_of_numpy(key: bytes, size: int) -> None:
+    compiled = Permutation(key, size).positions(0, size)
+    with without_library():
+        assert np.array_equal(Permutation(key, size).positions(0, size), compiled)
+
+
+@needs_library
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 2**15 - 1, 2**15, 2**15 + 1, EXACT_ROWS - 1, EXACT_ROWS])
+def test_ranks_are_those_of_numpy_around_powers_of_two(size: int) -> None:
+    compiled = Permutation(KEY, size).positions(0, size)
+    with without_library():
+        assert np.array_equal(Permutation(KEY, size).positions(0, size), compiled)

@@ -12,6 +12,7 @@ from windrow.shuffle.kernels.native import RunIds
 
 # ROUNDS in C
 _ROUNDS = 6
+_PHILOX_BYTES, _MOST_RANKED = 16, 2**16
 
 
 def walk(
@@ -26,6 +27,17 @@ def walk(
     words = np.array([keys, multipliers], np.uint64)
     native.LIBRARY.windrow_walk(bits, (bits + 1) // 2, *words, size - 1, start, stop - start, out)
     return out
+
+
+def rank(key: bytes, rows: int) -> NDArray[np.uint16]:
+    """(rows,) the ranks of up to 2^16 rows by 16 bytes of a key, as in `windrow.shuffle.order.permutation`."""
+    native._require(len(key) == _PHILOX_BYTES and 0 <= rows <= _MOST_RANKED, "key and rows")
+    bits = max(1, (rows - 1).bit_length())
+    # in C, a call of the generator makes four
+    words, ends = np.empty(rows + 3, np.uint64), np.empty(1 << bits, np.uint32)
+    order, ranks = np.empty(rows, np.uint16), np.empty(rows, np.uint16)
+    native.LIBRARY.windrow_rank(rows, bits, np.frombuffer(key, "<u8"), words, ends, order, ranks)
+    return ranks
 
 
 def assign(

@@ -166,6 +166,8 @@ class Permutation:
 
     @cached_property
     def _ranks(self) -> NDArray[np.uint16]:
+        if native.LIBRARY is not None:
+            return row_positions.rank(self.key[:16], self.size)
         generator = Philox(key=int.from_bytes(self.key[:16], "little"))
         order = _stable_order(generator.random_raw(self.size))
         ranks = np.empty(self.size, np.uint16)

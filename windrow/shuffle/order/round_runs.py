@@ -294,12 +294,17 @@ class ScatteredOrder(WindowOrder):
 
     def epoch_rows(self, start: int, stop: int) -> Ints:
         """(stop - start,) the mixture's rows of stored rows [start, stop); -1 for those of other stretches."""
-        numbers = super().epoch_rows(start, stop)
-        if self._is_within_one:
-            (stretch,) = self.stretches
-            stretch.sequence.scatter(self.source, numbers, self.first_row, stretch.before, stretch.start)
-            return numbers
-        return find_rows(self.stretches, self.source, numbers)
+        if not self._is_within_one:
+            return find_rows(self.stretches, self.source, super().epoch_rows(start, stop))
+        numbers = (
+            np.arange(start, stop, dtype=np.int64)
+            if self.permutation is None
+            else self.permutation.positions(start, stop)
+        )
+        (stretch,) = self.stretches
+        rows = range(self.first_row, self.first_row + self.rows)
+        stretch.sequence.scatter(self.source, numbers, rows, stretch.before, stretch.start)
+        return numbers
 
     @cached_property
     def _is_within_one(self) -> bool:

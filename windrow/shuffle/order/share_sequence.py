@@ -98,21 +98,23 @@ class ShareSequence:
         periods += places[within]
         return periods
 
-    def scatter(self, source: int, numbers: Ints, first: int, before: int, start: int) -> None:
+    def scatter(self, source: int, numbers: Ints, rows: range, before: int, start: int) -> None:
         """Turn row numbers of a source into rows of a mixture, in place.
 
-        None is below ``first``. The sequence begins at the row ``start`` of the mixture, before which the source has
-        ``before`` rows.
+        They are counted from the first of ``rows``, of which they are some. The sequence begins at the row ``start`` of
+        the mixture, before which the source has ``before`` rows.
         """
+        # each pass of NumPy over so many numbers gives the GIL away, and waits for it
         weight = int(self.weights[source])
-        periods = (first - before) // weight
+        periods = (rows.start - before) // weight
         before += periods * weight
         start += periods * self.period
-        last = int(numbers.max(initial=before)) - before
+        last = max(rows.stop - 1 - before, 0)
         if native.LIBRARY is not None and last <= native.MAX_ROWS:
-            row_positions.scatter(numbers, before, weight, self.period, self._places_of(source, last), start)
+            places = self._places_of(source, last)
+            row_positions.scatter(numbers, before - rows.start, weight, self.period, places, start)
         else:
-            numbers[:] = self.places(source, numbers - before)
+            numbers[:] = self.places(source, numbers + (rows.start - before))
             numbers += start
 
     def count(self, source: int, rows: int) -> int:
