@@ -15,7 +15,7 @@ from windrow.io.parquet.decoder_library import read_chunks
 CONTENT = bytes(range(200))
 
 
-@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("held", ["mapped", "in memory", "elsewhere"])
 @pytest.mark.parametrize(
     ("chunks", "buffers"),
     [
@@ -29,18 +29,20 @@ CONTENT = bytes(range(200))
     ],
 )
 def test_each_chunk_has_its_bytes(
-    tmp_path: Path, local: bool, chunks: list[tuple[int, int]], buffers: int
+    tmp_path: Path, held: str, chunks: list[tuple[int, int]], buffers: int
 ) -> None:
     path = tmp_path / "content"
     path.write_bytes(CONTENT)
-    file: Any = pa.memory_map(str(path)) if local else pa.PythonFile(path.open("rb"), mode="r")
+    file: Any = pa.PythonFile(path.open("rb"), mode="r")
+    if held != "elsewhere":
+        file = pa.memory_map(str(path)) if held == "mapped" else pa.BufferReader(CONTENT)
     with file:
-        found, held = read_chunks(file, np.array(chunks, np.int64).reshape(-1, 2))
-        assert len(held) == (buffers if local else len(chunks))
+        found, read = read_chunks(file, np.array(chunks, np.int64).reshape(-1, 2))
+        assert len(read) == (len(chunks) if held == "elsewhere" else buffers)
         for (start, size), (address, found_size) in zip(chunks, found.tolist(), strict=True):
             if start + size > len(CONTENT):
                 assert (address, found_size) == (0, 0)
             else:
                 assert ctypes.string_at(address, found_size) == CONTENT[start : start + size]
         # a buffer of a map must not outlive it
-        del held
+        del read

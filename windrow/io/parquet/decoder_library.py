@@ -128,8 +128,8 @@ def read_chunks(file: pa.NativeFile, chunks: NDArray[np.int64]) -> tuple[NDArray
     """Read the pages of chunks: (chunks, 2) the offset of each, and its bytes.
 
     Returns (chunks, 2) the address and bytes of each, zeros if the file ends before, and the buffers that hold them.
-    Adjacent ones of a local file are read at once: a read takes some microseconds, and files of a thousand columns
-    have as many chunks.
+    Adjacent ones of a file that is mapped are read at once: a read takes some microseconds and gives the GIL away, and
+    files of a thousand columns have as many chunks.
     """
     found, buffers = np.zeros_like(chunks), list[pa.Buffer]()
     if not len(chunks):
@@ -137,7 +137,7 @@ def read_chunks(file: pa.NativeFile, chunks: NDArray[np.int64]) -> tuple[NDArray
     order = np.argsort(chunks[:, 0], kind="stable")
     starts, sizes = chunks[order, 0], chunks[order, 1]
     begins = np.ones(len(chunks), np.bool_)
-    if isinstance(file, pa.MemoryMappedFile):
+    if isinstance(file, (pa.MemoryMappedFile, pa.BufferReader)):
         begins[1:] = starts[1:] != starts[:-1] + sizes[:-1]
     firsts = np.flatnonzero(begins)
     lasts = np.append(firsts[1:], len(chunks)) - 1

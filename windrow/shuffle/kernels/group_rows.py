@@ -66,7 +66,7 @@ def group_rows(
     entries = table.num_rows if rows is None else len(rows)
     if not entries == len(runs) == len(places):
         raise WindrowError(f"{entries} entries have {len(runs)} runs and {len(places)} places")
-    grouping = group_entries(runs, slice_starts)
+    grouping = group_entries(runs, slice_starts, scatters_all=can_scatter(table))
     moving = grouping if rows is None else grouping.compose(rows, table.num_rows)
     try:
         arenas, others = _move_columns(table, moving, pool, pause)
@@ -318,16 +318,21 @@ class _Grouping:
         return [slice(start, end) for start, end in pairwise(np.cumsum([0, *self.map_output_rows]).tolist())]
 
 
-def group_entries(runs: RunIds, slice_starts: NDArray[np.int64]) -> _Grouping:
-    """Sort entries by run; the parameters are those of `group_rows`."""
+def group_entries(runs: RunIds, slice_starts: NDArray[np.int64], *, scatters_all: bool = False) -> _Grouping:
+    """Sort entries by run; the parameters are those of `group_rows`.
+
+    ``scatters_all``: entries that are dropped are scattered, too, since they are decoded anyway.
+    """
     first, last = int(slice_starts[0]), int(slice_starts[-1])
     cuts = (slice_starts - first).tolist()
     if native.LIBRARY is not None and len(runs) <= native.MAX_ROWS:
         targets, starts = native.group(runs, first, last)
         few_left_out = len(runs) - int(starts[-1]) <= len(runs) // 8
         grouping = _Grouping(_cut_starts(starts, cuts), targets)
-        # with many dropped rows, scattering those too would waste most of the work
-        return grouping if few_left_out else _Grouping(grouping.run_starts, None, grouping.parts)
+        # with many dropped rows, scattering those of memory too would waste most of the work
+        return (
+            grouping if few_left_out or scatters_all else _Grouping(grouping.run_starts, None, grouping.parts)
+        )
     order = _sort_stably(runs)
     starts = np.searchsorted(runs[order], np.arange(first, last + 1))
     run_starts = _cut_starts(starts, cuts)
