@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,12 @@ def test_each_chunk_has_its_bytes(
 ) -> None:
     path = tmp_path / "content"
     path.write_bytes(CONTENT)
-    file: Any = pa.PythonFile(path.open("rb"), mode="r")
-    if held != "elsewhere":
-        file = pa.memory_map(str(path)) if held == "mapped" else pa.BufferReader(CONTENT)
-    with file:
+    opened: dict[str, Callable[[], Any]] = {
+        "mapped": lambda: pa.memory_map(str(path)),
+        "in memory": lambda: pa.BufferReader(CONTENT),
+        "elsewhere": lambda: pa.PythonFile(path.open("rb"), mode="r"),
+    }
+    with opened[held]() as file:
         found, read = read_chunks(file, np.array(chunks, np.int64).reshape(-1, 2))
         assert len(read) == (len(chunks) if held == "elsewhere" else buffers)
         for (start, size), (address, found_size) in zip(chunks, found.tolist(), strict=True):
