@@ -1,4 +1,4 @@
-"""Three runs that between them change every metric, and a scrape of the node: what the test of Ray's metrics reads."""
+"""Four runs that between them change every metric, and a scrape of the node: what the test of Ray's metrics reads."""
 
 from __future__ import annotations
 
@@ -31,6 +31,19 @@ def open_corrupt() -> list[windrow.Shard]:
     """Files with a corrupt row group."""
     pipe = windrow.read_parquet(CORRUPT, target_block_bytes=1).window(blocks_per_window=3).repeat(1)
     return pipe.options(on_error="skip", progress=False).split(1)
+
+
+def open_mixture() -> list[windrow.Shard]:
+    """Two sources, for one of which the trainer waits."""
+
+    def prepare(batch: Any) -> Any:
+        time.sleep(0.2)
+        return batch
+
+    fast = windrow.range(400, block_rows=100).window(blocks_per_window=1)
+    slow = windrow.range(400, block_rows=100).map_batches(prepare).window(blocks_per_window=1)
+    sources = {name: pipe.repeat(1) for name, pipe in {"fast": fast, "slow": slow}.items()}
+    return windrow.mixture(sources, {"fast": 1, "slow": 1}, seed=7).options(progress=False).split(1)
 
 
 def open_dropping() -> list[windrow.Shard]:
@@ -80,11 +93,11 @@ def main() -> None:
         _system_config={"metrics_report_interval_ms": 1_000},
     )
     # shards stay open, since a run's metrics end with it
-    open_runs = [open_remote(), open_corrupt(), open_dropping()]
-    for shards in open_runs[:2]:
+    open_runs = [open_remote(), open_corrupt(), open_mixture(), open_dropping()]
+    for shards in open_runs[:-1]:
         read(shards)
     # in the middle of the last run, map outputs are held
-    batches: Any = iter(open_runs[2][0].iter_batches(batch_size=50))
+    batches: Any = iter(open_runs[-1][0].iter_batches(batch_size=50))
     for _ in range(5):
         next(batches)
     # Ray 2.60 drops a gauge that was not set for 20 seconds
