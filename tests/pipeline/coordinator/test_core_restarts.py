@@ -36,6 +36,16 @@ def test_restarted_coordinator_serves_the_later_of_two_readers(
     assert parts(ask(coordination, later, Place(0, 0), (0, 0), Ask())) == {0, 1}
 
 
+def test_shards_that_load_states_of_different_seeds_are_refused() -> None:
+    coordination = make(Host())
+    first, second = (replace(request(shard), seed=9) for shard in (0, 1))
+    assert isinstance(coordination.open_epoch(first), EpochFacts)
+    refused = coordination.open_epoch(replace(second, seed=5))
+    assert isinstance(refused, Failure)
+    assert "seed" in refused.message
+    assert isinstance(coordination.open_epoch(second), EpochFacts)
+
+
 def test_restarted_coordinator_accepts_epochs_in_any_order() -> None:
     host = Host(restarted=True)
     coordination = make(host, replace(CASE, epochs=2))
