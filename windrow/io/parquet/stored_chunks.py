@@ -11,7 +11,7 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
-from windrow.core.frame_of_reference import bounds_table
+from windrow.core.frame_of_reference import bounds_table, is_packable
 from windrow.core.text_types import offset_width
 from windrow.io.catalog.column_selection import restrict_type
 from windrow.io.catalog.value_sizes import is_list, leaf_indices, leaf_types
@@ -282,9 +282,14 @@ class _StoredColumns:
 
     @cached_property
     def bounds(self) -> NDArray[np.int64]:
-        """`StoredFooter.bounds` of each column, as a `bounds_table`."""
+        """`StoredFooter.bounds` of each column that can be packed, as a `bounds_table`."""
         found = self._footer.bounds
-        return bounds_table([None if field is None else found(self._group, *field) for field in self.fields])
+        return bounds_table(
+            [
+                None if field is None or not is_packable(field[1]) else found(self._group, *field)
+                for field in self.fields
+            ]
+        )
 
 
 def _needed_leaves(stored: pa.DataType, kind: pa.DataType, leaves: Sequence[int]) -> Sequence[int]:
