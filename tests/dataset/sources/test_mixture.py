@@ -14,7 +14,7 @@ import pytest
 import windrow
 from windrow import DatasetPipeline, PlanError, SourceError, StateError
 from windrow.pipeline.coordinator.source_history import SourceHistory
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, MixturePoint
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
 from windrow.pipeline.shard import run_reader
 from windrow.pipeline.statistics.phases import Span
@@ -186,6 +186,22 @@ def test_a_wait_is_for_the_source_whose_task_ended_last() -> None:
     history.note_waits([wait, Span("work", 0, 0, 10.0, 14.0, "shard 0")])
     assert [each.wait_seconds for each in history.runs([])] == [0.0, 4.0]
     assert [each.tasks for each in history.runs([])] == [2, 2]
+
+
+def test_shares_that_change_at_the_end_of_a_mixture_are_missed_by_nobody() -> None:
+    """The mixture ends within a step, which counts as taken: its rows behind the end are those of no shares."""
+    pipe = windrow.mixture({name: source(5, times=1) for name in ("web", "books")}, {"web": 1}, seed=7)
+    planned = pipe._plan.mixture
+    assert planned is not None
+    legs = MixtureLegs(planned, 1, np.ones(2, np.int64), 1)
+    legs.open(Cursor(0), 8)
+    assert legs.leg(0).stop == 5
+    changed = MixturePoint((5, 0), 5, shares=(0, 1), steps=1, steps_row=5)
+    legs.open(Cursor(1, 5, mixed=changed), 8)
+    assert legs.passed_change(0, 8) is None
+    # one that changes before the end is missed by who reads on
+    legs.open(Cursor(1, 4, mixed=MixturePoint((4, 0), 4, shares=(0, 1), steps=1, steps_row=4)), 8)
+    assert legs.passed_change(0, 8) == 4
 
 
 def test_replicas_get_the_same_batches_also_after_a_change() -> None:

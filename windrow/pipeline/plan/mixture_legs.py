@@ -71,6 +71,8 @@ class MixtureLegs:
         if not self.is_open(epoch):
             return None
         own = self.leg(epoch)
+        # a step in which the mixture ends counts as taken, and there are no rows behind the end
+        row = min(row, own.stop)
         later = sorted(
             (start[1], other)
             for other, start in self._opened.items()
