@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import windrow
@@ -102,6 +102,7 @@ def test_urls_come_back_from_their_names(parts: list[str]) -> None:
     assert files._url(name) == url
 
 
+@example([b"/", b"group/project", b"a%2Fb"])
 @given(st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=3))
 def test_urls_of_bytes_that_are_no_text_come_back_from_their_names(parts: list[bytes]) -> None:
     files, _ = opened("https://me:pw@host/x?sig=abc")

@@ -34,11 +34,11 @@ _SIGNED_PARAMETERS = re.compile(
     r"|s[vsterip]|srt|spr|sip|ses|sdd|scid|sk(oid|tid|t|e|s|v)|[as]uoid|saoid|rs(cc|cd|ce|cl|ct)",
     re.IGNORECASE,
 )
-# in names, an encoded ? or byte that is not UTF-8, and what would be one if it were not encoded once more
-_MARKS = re.compile(r"%(?:25((?:25)*(?:3F|[89A-F][0-9A-F]))|(3F|[89A-F][0-9A-F]))")
-_LIKE_MARKS = re.compile(r"(?<=%)(?=(?:25)*(?:3F|[89A-F][0-9A-F]))")
+# in names, an encoded ?, / or byte that is not UTF-8, and what would be one if it were not encoded once more
+_MARKS = re.compile(r"%(?:25((?:25)*(?:[23]F|[89A-F][0-9A-F]))|([23]F|[89A-F][0-9A-F]))")
+_LIKE_MARKS = re.compile(r"(?<=%)(?=(?:25)*(?:[23]F|[89A-F][0-9A-F]))")
 # Python's stand-ins for bytes that are not UTF-8
-_STRAY_BYTES, _STRAY = re.compile("[\udc80-\udcff]"), 0xDC00
+_STRAY_BYTES, _STRAY, _FIRST_STRAY = re.compile("[\udc80-\udcff]"), 0xDC00, 0x80
 _HTML = "text/html"
 # to connect, and between two parts of an answer
 _SOCKET_SECONDS = 60.0
@@ -76,28 +76,33 @@ def split_url(url: str) -> tuple[str, str, str, str, str]:
 
 
 def _decode_path(path: str) -> str:
-    """Decode a path for a name, in which ``?`` begins the query: that of a path stays encoded, and what is not UTF-8.
+    """Decode a path for a name, in which ``?`` begins the query and ``/`` divides.
 
-    >>> _decode_path("a%20b%3Fc"), _decode_path("100%25%253F"), _decode_path("%C3%A9%E9")
-    ('a b%3Fc', '100%%253F', 'é%E9')
+    Those that are encoded in a path stay so, and what is not UTF-8.
+
+    >>> _decode_path("a%20b%3Fc"), _decode_path("100%25%253F"), _decode_path("%C3%A9%E9"), _decode_path("a%2Fb/c")
+    ('a b%3Fc', '100%%253F', 'é%E9', 'a%2Fb/c')
     """
-    plain = _LIKE_MARKS.sub("25", unquote(path, errors="surrogateescape")).replace("?", "%3F")
+    texts = (_LIKE_MARKS.sub("25", unquote(part, errors="surrogateescape")) for part in path.split("/"))
+    plain = "/".join(text.replace("?", "%3F").replace("/", "%2F") for text in texts)
     return _STRAY_BYTES.sub(lambda found: f"%{ord(found[0]) - _STRAY:02X}", plain)
 
 
 def _encode_path(path: str) -> str:
     """Encode the path of a name.
 
-    >>> _encode_path("a b%3Fc"), _encode_path("100%%253F"), _encode_path("é%E9")
-    ('a%20b%3Fc', '100%25%253F', '%C3%A9%E9')
+    >>> _encode_path("a b%3Fc"), _encode_path("100%%253F"), _encode_path("é%E9"), _encode_path("a%2Fb/c")
+    ('a%20b%3Fc', '100%25%253F', '%C3%A9%E9', 'a%2Fb/c')
     """
 
     def decode(found: re.Match[str]) -> str:
         if found[1]:
             return f"%{found[1]}"
-        return "?" if found[2] == "3F" else chr(_STRAY + int(found[2], 16))
+        code = int(found[2], 16)
+        return chr(code) if code < _FIRST_STRAY else chr(_STRAY + code)
 
-    return quote(_MARKS.sub(decode, path), errors="surrogateescape")
+    parts = (_MARKS.sub(decode, part) for part in path.split("/"))
+    return "/".join(quote(part, safe="", errors="surrogateescape") for part in parts)
 
 
 class HttpStatusError(OSError):
