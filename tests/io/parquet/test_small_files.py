@@ -18,8 +18,12 @@ from hypothesis import strategies as st
 
 import windrow
 from tests.io.files import open_parquet, read_all, write
-from windrow.core.source import can_scatter
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.column_memory import ColumnMemory
+from windrow.core.frame_of_reference import Packing
+from windrow.core.source import can_scatter, column_bounds
 from windrow.io.formats import row_group_format
+from windrow.io.parquet import decoder_library
 from windrow.io.parquet.footers import read_footer
 
 
@@ -52,6 +56,21 @@ def test_adjacent_files_make_one_block_that_is_read_in_few_parts(tmp_path: Path)
     assert can_scatter(part)
     assert part.select([0]).column("n").to_pylist() == list(range(120))
     assert source.addresses([0])[0].origin == f"{tmp_path}/00.parquet to {tmp_path}/11.parquet"
+
+
+def test_numbers_of_small_files_are_decoded_at_their_places(tmp_path: Path) -> None:
+    for number in range(5):
+        write(tmp_path / f"{number}.parquet", numbers(10 * number, 10 * number + 10))
+    source = open_parquet(tmp_path, columns=["n"], target_block_bytes=2**20)
+    (part,) = source.reader.parts(source.addresses([0])[0])
+    assert can_scatter(part)
+    assert column_bounds(part, [0]).tolist() == [[0, 49]]
+    out, targets = np.zeros(50, np.uint8), np.arange(50, dtype=np.uint32)[::-1].copy()
+    outs = ColumnMemory(out, np.zeros(1, np.int64))
+    found = part.scatter_values([0], np.array([Packing(1, 0)]), targets, outs, BufferPool(0))
+    if decoder_library.LIBRARY is not None:
+        assert found.done.all()
+        assert out.tolist() == list(range(50))[::-1]
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
