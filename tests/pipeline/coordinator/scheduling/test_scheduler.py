@@ -326,6 +326,18 @@ def test_of_a_window_made_again_only_what_is_still_needed_is_held() -> None:
     assert (window.complete, window.held_bytes) == (True, 10)
 
 
+def test_windows_are_complete_once_all_of_their_tasks_have_finished() -> None:
+    c = cluster(10, 10, 10)
+    c.open(0, 1)
+    assert c.running
+    assert c.scheduler.window(0, 0) is not None
+    assert not c.scheduler.are_complete(0, (0,))
+    run_everything(c)
+    assert c.scheduler.are_complete(0, (0,))
+    # nobody has asked for it
+    assert not c.scheduler.are_complete(0, (0, 7))
+
+
 def test_scheduler_waits_for_memory_of_running_tasks() -> None:
     c = cluster(10, shards=2, epochs=2, slots=8, memory_bytes=20)
     c.open(0, 1)
