@@ -63,13 +63,7 @@ class Packing(NamedTuple):
         >>> Packing.of(8, -3, 200), Packing.of(8, 5, 5), Packing.of(4, 0, 70_000)
         (Packing(bytes=1, base=-3), Packing(bytes=0, base=5), Packing(bytes=4, base=0))
         """
-        if not _INT64_MIN <= low <= high < -_INT64_MIN:
-            return cls(width, 0)
-        needed = (high - low).bit_length()
-        for narrower in (0, 1, 2, 4):
-            if needed <= 8 * narrower and narrower < width:
-                return cls(narrower, low)
-        return cls(width, 0)
+        return cls(*choose_packings(np.array([width]), bounds_table([(low, high)]))[0].tolist())
 
 
 def bounds_table(bounds: Sequence[tuple[int, int] | None]) -> Ints:

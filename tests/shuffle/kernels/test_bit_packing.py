@@ -21,7 +21,7 @@ from tests.shuffle.kernels.test_native import needs_library, without_library
 from tests.shuffle.tables import rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.column_memory import ColumnMemory
-from windrow.core.frame_of_reference import Packing, bounds_table, choose_packings, is_packable
+from windrow.core.frame_of_reference import Packing, bounds_table, is_packable
 from windrow.core.native_libraries import address_of
 from windrow.core.source import BlockPart, Scattered
 from windrow.shuffle.kernels import native
@@ -165,10 +165,16 @@ EDGES = st.sampled_from([0, 2**8, 2**16, 2**32, 2**63, -(2**63)])
 
 @by_day(60)
 @given(st.sampled_from([2, 4, 8]), EDGES, st.integers(-2, 2), EDGES, st.integers(-2, 2))
-def test_many_columns_are_packed_as_one_is(width: int, low: int, below: int, span: int, above: int) -> None:
-    bounds = low + below, low + below + abs(span) + above
-    one = Packing.of(width, *bounds)
-    assert choose_packings(np.array([width]), bounds_table([bounds])).tolist() == [list(one)]
+def test_values_are_packed_in_the_fewest_bytes_that_hold_their_range(
+    width: int, low: int, below: int, span: int, above: int
+) -> None:
+    first, last = low + below, low + below + abs(span) + above
+    expected = (width, 0)
+    if -(2**63) <= first <= last < 2**63:
+        bits = (last - first).bit_length()
+        narrower = [size for size in (0, 1, 2, 4) if bits <= 8 * size and size < width]
+        expected = (narrower[0], first) if narrower else expected
+    assert Packing.of(width, first, last) == expected
 
 
 @dataclass
