@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.laws.examples import examples
 from tests.laws.mixture_cases import MIXTURES, PACKED, MixedCase, MixedRows, SourceCase
 from windrow.pipeline.plan import mixture as planning
+from windrow.pipeline.plan.held_windows import find_largest_round
 from windrow.pipeline.plan.mixture import Mixture, MixtureLeg
 from windrow.pipeline.plan.shares import Shares
 from windrow.shuffle.order.epoch_plan import WindowCut
@@ -168,7 +169,7 @@ def test_rounds_need_the_windows_that_have_rows_in_them(
                         kept = len(rows)
                     found += len(needed.window.blocks) * kept / len(rows)
                 expected = max(expected, found)
-            assert abs(leg.largest_round(sizes) - expected) < 1 + 1e-6
+            assert abs(find_largest_round(leg, sizes) - expected) < 1 + 1e-6
 
 
 def _case(shares: Shares, when: planning.WhenExhausted = "stop") -> MixedCase:

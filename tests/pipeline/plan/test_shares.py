@@ -41,9 +41,11 @@ def test_shares_without_a_small_common_denominator_are_rounded() -> None:
 def test_a_phase_holds_from_its_start_on() -> None:
     shares = Shares.steps({0: {"a": 1}, 10: {"b": 1}})
     assert [shares.at(step) for step in (0, 9, 10, 10**9)] == [{"a": 1.0}, {"a": 1.0}, {"b": 1.0}, {"b": 1.0}]
-    assert [begin for begin, _ in phase_starts(shares, row=50, steps=5, step_rows=8)] == [50, 90]
+    assert [
+        begin for begin, _ in phase_starts(shares, row=50, steps=5, row_of=lambda step: 8 * step + 10)
+    ] == [50, 90]
     rows = Shares.steps({0: {"a": 1}, 10: {"b": 1}}, unit="rows")
-    assert [begin for begin, _ in phase_starts(rows, row=4, steps=1, step_rows=4)] == [4, 10]
+    assert [begin for begin, _ in phase_starts(rows, row=4, steps=1, row_of=lambda step: 4 * step)] == [4, 10]
 
 
 def test_a_ramp_has_the_mean_of_its_ends() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_seed
@@ -21,6 +22,7 @@ from windrow.pipeline.plan.mixture import Mixture, WhenExhausted
 from windrow.pipeline.plan.output_bytes import stored_row_bytes
 from windrow.pipeline.plan.shares import Shares, make_shares
 from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.row_measure import check_measurable
 
 MixtureUnit = Literal["rows", "tokens"]
 
@@ -36,6 +38,7 @@ def mixture(
     unit: MixtureUnit = "rows",
     when_exhausted: WhenExhausted = "stop",
     source_column: str | None = None,
+    length_column: str | None = None,
 ) -> DatasetPipeline:
     """Return a pipeline of several pipelines, each of which has a share of the rows.
 
@@ -68,6 +71,10 @@ def mixture(
         on without it, the other shares in proportion; ``"repeat"`` begins its next pass, whatever its ``repeat`` says.
     source_column
         Name of a column to add, which holds the name of each row's source, also where rows are sequences.
+    length_column
+        A column of numbers, lists, text or binary values, that is read of all rows first. `Balance` by this column then
+        divides the rows of all sources together, and ``token_budget=`` and ``group_by_length=`` can be used. Each
+        process keeps four bytes a row. Not for sources that pack, whose rows all have as many tokens.
 
     Raises
     ------
@@ -107,6 +114,8 @@ def mixture(
     if source_column is not None and (not isinstance(source_column, str) or not source_column):
         raise PlanError(f"source_column={source_column!r} must be the name of the column to add, or None")
     packed = find_packed(plans, source_column)
+    if length_column is not None:
+        _check_length_column(length_column, packed)
     _check_unit(unit, schedule, packed)
     read = plans if packed is None else packed.documents
     if source_column is not None and packed is None:
@@ -122,6 +131,7 @@ def mixture(
         if not rows.sum():
             raise PlanError(f"mixture: the source {name!r} has no rows: leave it out")
         passes = None if when_exhausted == "repeat" else plan.epochs
+        lengths = None if length_column is None else _measure(name, plan, rows, length_column)
         mixed.append(
             MixedSource(
                 name=name,
@@ -134,6 +144,7 @@ def mixture(
                 passes=passes,
                 digest=plan.stream_digest(),
                 seq_len=None if packed is None else packed.seq_len,
+                lengths=lengths,
             )
         )
         first += len(rows)
@@ -147,7 +158,7 @@ def mixture(
             source=replace(source, text=_describe(plans, schedule, call), variant=variant),
             packing=None if packed is None else packed.packing,
             after=() if packed is None else packed.after,
-            mixture=Mixture(tuple(mixed), by_rows, when_exhausted, chosen, round_rows),
+            mixture=Mixture(tuple(mixed), by_rows, when_exhausted, chosen, round_rows, length_column),
         )
     )
 
@@ -166,6 +177,28 @@ def _check_unit(unit: Any, shares: Shares, packed: PackedSources | None) -> None
             "mixture: unit='tokens' is for sources whose rows are sequences of tokens: end each source with "
             "pack(seq_len, columns)"
         )
+
+
+def _check_length_column(column: Any, packed: PackedSources | None) -> None:
+    if not isinstance(column, str) or not column:
+        raise PlanError(f"mixture(length_column={column!r}) must be the name of a column, or None")
+    if packed is not None:
+        raise PlanError(
+            f"mixture(length_column={column!r}): the sources pack, so that all rows have {packed.seq_len:,} tokens: "
+            "leave it out"
+        )
+
+
+def _measure(name: str, plan: LogicalPlan, rows: NDArray[np.int64], column: str) -> NDArray[np.float32]:
+    """(rows,) what the rows of a source measure, which has so many in each block."""
+    parent = make_parent(replace(plan, before=plan.maps, after=()))
+    check_measurable(parent.schema, column, f"mixture, source {name!r}: ")
+    found = parent.measure_rows(column)
+    if [len(each) for each in found] != rows.tolist():
+        raise PlanError(
+            f"mixture: the transforms of the source {name!r} make other rows each time: a mixture needs the same ones"
+        )
+    return np.concatenate([np.zeros(0, np.float32), *found])
 
 
 def _check_sources(sources: Any) -> dict[str, LogicalPlan]:

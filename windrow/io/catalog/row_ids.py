@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 Ints = NDArray[np.int64]
+T = TypeVar("T")
 
 _ROW_ID_BYTES = 8
 
@@ -69,10 +70,14 @@ def read_kept_rows(
 
 def count_rows(read: Callable[[BlockAddress], pa.Table], addresses: Sequence[BlockAddress]) -> Ints:
     """(blocks,) the rows of each, by reading them in threads."""
+    return np.array(in_threads(lambda address: read(address).num_rows, addresses), np.int64)
+
+
+def in_threads(call: Callable[[BlockAddress], T], addresses: Sequence[BlockAddress]) -> list[T]:
+    """What a call returns for each block."""
     threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="windrow-count")
     try:
-        counts = threads.map(lambda address: read(address).num_rows, addresses)
-        return np.fromiter(counts, np.int64, len(addresses))
+        return list(threads.map(call, addresses))
     finally:
         threads.shutdown(cancel_futures=True)
 

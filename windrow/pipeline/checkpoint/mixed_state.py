@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, StateError
 from windrow.core.integers import as_integer
 from windrow.core.user_warnings import warn_user
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
+from windrow.pipeline.plan.leg_order import LegOrder
 from windrow.pipeline.plan.mixture import Mixture, MixtureLeg
 from windrow.pipeline.plan.shares import make_shares
+from windrow.shuffle.order.length_groups import LengthGroups
 
 _DIGEST_DIGITS = 16
 
@@ -143,12 +145,12 @@ def resume_mixture(mixture: Mixture, state: MixedState, cursor: Cursor) -> Curso
     goes on too; else shares count from here on.
     """
     known = dict(state.sources)
-    row, names = cursor.row // mixture.row_tokens, mixture.names
+    row, names = mixture.known_row(cursor), mixture.names
     counts = tuple(known[name].rows if name in known else 0 for name in names)
     weights = tuple(known[name].weight if name in known else 0 for name in names)
     is_same = state.schedule == digest_schedule(mixture) and names == [name for name, _ in state.sources]
     shares = weights if state.is_set and is_same else None
-    at = MixturePoint(counts, row, shares, state.steps, row)
+    at, goes_on = MixturePoint(counts, row, shares, state.steps, row), False
     if names == list(known):
         begun = [source.begun for source in known.values()]
         before = tuple(
@@ -164,7 +166,29 @@ def resume_mixture(mixture: Mixture, state: MixedState, cursor: Cursor) -> Curso
             and _begun(leg, row) == begun
         )
         at = same if goes_on else at
-    return replace(mixture.cursor(cursor.epoch, at, row), assigned=cursor.assigned)
+    groups = cursor.groups
+    if groups is not None:
+        size = groups.step_rows
+        leg = mixture.leg(at, row, size, LegOrder(size, row % size, groups))
+        is_whole = not leg.is_last or leg.stop >= groups.stop_row
+        _check_groups(mixture, groups, cursor.row, is_same=is_same and goes_on and is_whole)
+    found = mixture.cursor(cursor.epoch, at, cursor.row // mixture.row_tokens)
+    return replace(found, assigned=cursor.assigned, groups=groups)
+
+
+def _check_groups(mixture: Mixture, groups: LengthGroups, row: int, *, is_same: bool) -> None:
+    """Raise StateError if a group by length, in which a state at ``row`` lies, would not be read to its end."""
+    if mixture.length_column != groups.column:
+        raise StateError(
+            f"rows up to row {row:,} were read with group_by_length={groups.steps} by column {groups.column!r}: resume "
+            f"with mixture(length_column={groups.column!r}), as before"
+        )
+    if not is_same:
+        raise StateError(
+            f"the state is at row {row:,}, in the middle of a group of {groups.steps} steps by length, which ends at "
+            f"row {groups.stop_row:,}: up to there, the sources, their shares and their passes must be as before. "
+            "Change them at a state that was saved after a multiple of so many steps"
+        )
 
 
 def change_shares(mixture: Mixture, cursor: Cursor, step_rows: int, given: Any) -> Cursor:
@@ -175,6 +199,13 @@ def change_shares(mixture: Mixture, cursor: Cursor, step_rows: int, given: Any) 
         raise PlanError(
             f"set_shares({given!r}): give a dict with the share of each source from here on; the sources are "
             f"{mixture.names}"
+        )
+    if cursor.groups is not None:
+        left = -(-(cursor.groups.stop_row - cursor.row) // cursor.groups.step_rows)
+        raise PlanError(
+            f"set_shares() comes in the middle of a group of {cursor.groups.steps} steps, whose rows have been "
+            f"chosen: with group_by_length={cursor.groups.steps}, call it after a multiple of so many steps. The next "
+            f"one comes after {left} more"
         )
     leg = mixture.leg_at(cursor, step_rows)
     row = leg.row

@@ -23,6 +23,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.keys import order_version
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
 def resume(job: Job, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> tuple[Job, Cursor]:
@@ -102,9 +103,9 @@ def skip_steps(
         )
     if steps == 0:
         return at
-    if program.legs is not None:
-        return _skip_in_mixture(program.legs, at, steps, rows, program.shards * program.batch_rows(rows))
     batching = Batching(rows, drop_last, balance)
+    if program.legs is not None:
+        return _skip_in_mixture(program.legs, at, steps, program.assignment(batching, at))
     assignment = program.assignment(batching, at)
     if total is None or steps < (left := assignment.steps(total, 0)):
         row = at.row + steps * assignment.step_rows
@@ -125,10 +126,11 @@ def skip_steps(
     return replace(found, groups=whole.groups)
 
 
-def _skip_in_mixture(legs: MixtureLegs, at: Cursor, steps: int, batch_size: int, step_rows: int) -> Cursor:
+def _skip_in_mixture(legs: MixtureLegs, at: Cursor, steps: int, assignment: ShardAssignment) -> Cursor:
     """The cursor some steps after another, or the mixture's end."""
+    step_rows = assignment.step_rows
     while steps and legs.has_rows_at(at):
-        legs.open(at, batch_size)
+        legs.open(at, replace(assignment, start_row=at.row))
         stop = legs.stop(at.epoch)
         left = -(-(stop - at.row) // step_rows)
         taken = min(steps, left)

@@ -13,6 +13,7 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.epoch_shape import EpochShape
 from windrow.pipeline.plan.window_places import WindowPlaces
 from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.numbered_rounds import NumberedRound
 
 # being read or prefetched, or still read by a slow shard
 _KEPT_EPOCHS = 8
@@ -44,8 +45,8 @@ class BalancedEpochs:
         # by epoch and window, of the steps that end in it
         self._figures: dict[int, dict[int, _Figures]] = {}
 
-    def note(self, epoch: int, window: int, places: WindowPlaces) -> None:
-        """Note how uneven the steps are that end in a window, and how many of its rows no shard gets."""
+    def note(self, epoch: int, window: int, places: WindowPlaces | NumberedRound) -> None:
+        """Note how uneven the steps are that end in a window, or round, and how many of its rows no shard gets."""
         if places.left_out:
             self._left_out[epoch, window] = places.left_out
         self.note_steps(epoch, window, places.imbalances, places.padded_lengths)

@@ -104,11 +104,11 @@ class Driver:
     def open_epoch(self, shard: int, cursor: Cursor, batching: Batching) -> EpochFacts:
         """Start an epoch for a shard, if that agrees with how other shards read it (`EpochStarts`)."""
         legs = self._program.legs
-        if legs is not None:
-            check_shares(legs, shard, cursor, batching.size, self._scheduler)
-            if legs.open(cursor, batching.size):
-                self._handle(Replanned(cursor.epoch))
         rest = self._program.assignment(batching, cursor)
+        if legs is not None:
+            check_shares(legs, shard, cursor, rest, self._scheduler)
+            if legs.open(cursor, rest):
+                self._handle(Replanned(cursor.epoch))
         self.admit(cursor, cursor.passed(self._program.job.sequence_rows))
         self._rows.epoch = max(self._rows.epoch, cursor.epoch)
         # runs are laid out from the epoch's start, so that a shard can resume at any step
@@ -373,6 +373,8 @@ class Driver:
             )
             if self._program.legs is None:
                 self._balanced.note(work.epoch, work.window, buffered.places)
+            for number, of_round in buffered.places.rounds.items():
+                self._balanced.note(work.epoch, number, of_round)
             buffered.keys.clear()
         measure = self._balanced.column(work.epoch)
         task = self._program.task(work, stage, self._rows.array, buffered.places, measure)

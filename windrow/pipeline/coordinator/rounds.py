@@ -16,13 +16,15 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.shuffle.order.divided_rounds import DividedRounds
+from windrow.shuffle.order.numbered_rounds import NumberedRounds
 from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_runs import StepRuns
 
 
 def check_shares(
-    legs: MixtureLegs, shard: int, cursor: Cursor, batch_size: int, scheduler: Scheduler
+    legs: MixtureLegs, shard: int, cursor: Cursor, assignment: ShardAssignment, scheduler: Scheduler
 ) -> None:
     """Raise a StateError if another shard reads the same epoch of a mixture with other shares."""
     others = [
@@ -31,12 +33,12 @@ def check_shares(
         if other != shard and place.epoch == cursor.epoch
     ]
     is_open = scheduler.epochs.opened_assignment(cursor.epoch) is not None
-    if others and is_open and legs.differs(cursor, batch_size):
+    if others and is_open and legs.differs(cursor, assignment):
         row = cursor.row // legs.mixture.row_tokens
         raise StateError(
-            f"shard {shard} goes on with the mixture at row {row:,} with other shares, or after other rows, "
-            f"than shard {others[0]}: call set_shares() with the same shares after the same step on all shards, and "
-            "load the same state into all of them"
+            f"shard {shard} goes on with the mixture at row {row:,} with other shares, in another order, or after "
+            f"other rows than shard {others[0]}: call set_shares() with the same shares after the same step on all "
+            "shards, and load the same state into all of them"
         )
 
 
@@ -86,7 +88,8 @@ def reply_round(
         if layout is None and isinstance(own, DividedRounds):
             places = [each.places for each in found if each.places is not None]
             layout = divided.merge(key, places).for_shard(shard, own.shards)
-        layout = layout or own.layout(number)
+        elif layout is None:
+            layout = own.steps(number) if isinstance(own, NumberedRounds) else own.layout(number)
         for part, slices in window.outputs.items():
             if first_part + part not in have:
                 outputs[first_part + part] = [slices[destination][own.slice_of(number)]]

@@ -16,6 +16,7 @@ from windrow.pipeline.coordinator.scheduling.events import Abort
 from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape
+from windrow.pipeline.plan.measured_leg import lengths_of_blocks
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
 from windrow.pipeline.plan.window_budget import Budget, RowSizes
 from windrow.pipeline.tasks.sequence_packing import check_documents
@@ -130,6 +131,9 @@ class BlockRowCounts:
         key = column, epoch if draws else 0
         for other in [other for other in self._measures if draws and other[1] < epoch - 1]:
             del self._measures[other]
+        mixture = self._program.job.mixture
+        if key not in self._measures and mixture is not None and column == mixture.length_column:
+            self._measures[key] = [each for source in mixture.sources for each in lengths_of_blocks(source)]
         if key not in self._measures:
             none = np.zeros(0, np.float32)
             self._measures[key] = [none if rows == 0 else None for rows in self.array.tolist()]

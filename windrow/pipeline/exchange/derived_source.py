@@ -25,11 +25,12 @@ from windrow.core.source import (
 )
 from windrow.io.catalog.listed_source import NumberedRows
 from windrow.io.catalog.manifest import digest_parts, digest_schema
-from windrow.io.catalog.row_ids import count_rows
+from windrow.io.catalog.row_ids import count_rows, in_threads
 from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
+from windrow.pipeline.tasks.row_measure import measure_rows
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 
 DEFAULT_BLOCK_BYTES = 64 * 2**20
@@ -111,6 +112,15 @@ class Parent:
         if isinstance(self.source, TracingSource) and all(stage.preserves_rows for stage in self.maps):
             return self.source.count_blocks()
         return count_rows(self.reader.read, self.source.addresses(range(len(self.source.blocks.rows))))
+
+    def measure_rows(self, column: str) -> list[NDArray[np.float32]]:
+        """What the rows of each block measure by a column, which is read for that."""
+        reader = self.reader
+
+        def measure(address: BlockAddress) -> NDArray[np.float32]:
+            return measure_rows(reader.read_columns(address, [column]), column, address.origin)
+
+        return in_threads(measure, self.source.addresses(range(len(self.source.blocks.rows))))
 
     @property
     def digest(self) -> bytes:

@@ -192,7 +192,7 @@ class WindowCollector:
         for part in sorted(self.outputs):
             (map_outputs,) = self.outputs[part]
             found += [map_output.of_runs(*self._runs[part]) for map_output in map_outputs or ()]
-        if isinstance(layout, StepRuns):
+        if isinstance(layout, StepRuns) and layout.has_gaps:
             found = close_gaps(found, layout.own_runs, layout.assignment.sequence_rows, layout.moves)
         return MapOutputs(found)
 

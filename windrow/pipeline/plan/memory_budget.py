@@ -13,6 +13,7 @@ from windrow.core.errors import PlanError
 from windrow.core.source import decodes_columns, is_remote
 from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.pipeline.plan.cache_budget import share_memory
+from windrow.pipeline.plan.held_windows import find_largest_round
 from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.process_budget import extra_runs, processes_bytes
 from windrow.pipeline.plan.program import RUN_BYTES, TASK_BYTES, Program
@@ -305,7 +306,7 @@ def _max_windows(program: Program, resources: Resources, window_bytes: int) -> i
 def largest_window(program: Program, sizes: NDArray[np.int64]) -> int:
     """The largest sum over a window of a value that is given for every block of the dataset."""
     if program.legs is not None:
-        return program.legs.leg(0).largest_round(sizes)
+        return find_largest_round(program.legs.leg(0), sizes)
     epochs = _EPOCHS_SAMPLED if program.job.seed is not None and program.plan(0).windows > 1 else 1
     largest = 0
     for epoch in range(epochs):

@@ -35,6 +35,8 @@ class MixedSource:
     digest: str  # of data and order
     # Tokens of a sequence, which is then a row; the last few tokens of a pass are in none. None: it does not pack
     seq_len: int | None = None
+    # (rows,) what the rows of all blocks measure, one block after the other; None: they have not been measured
+    lengths: NDArray[np.float32] | None = None
 
     @property
     def row_seed(self) -> int | None:

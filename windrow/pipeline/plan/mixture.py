@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import takewhile
-from math import ceil
 from typing import Any, Literal
 
 import numpy as np
@@ -22,11 +21,18 @@ from numpy.typing import NDArray
 from windrow.core.cached_properties import cached_property
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
 from windrow.pipeline.plan.epoch_shape import Rounds
-from windrow.pipeline.plan.mixed_source import MixedSource, NeededWindow, Stretch, window_work
+from windrow.pipeline.plan.leg_order import LegOrder
+from windrow.pipeline.plan.mixed_source import (
+    MixedSource,
+    NeededWindow,
+    Stretch,
+    mean_window_rows,
+    window_work,
+)
 from windrow.pipeline.plan.shares import Shares, phase_starts
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.keys import derive_key
-from windrow.shuffle.order.round_runs import MAX_SLICES, SourceStretch
+from windrow.shuffle.order.round_runs import SourceStretch
 from windrow.shuffle.order.share_sequence import ShareSequence, share_sequence
 
 Ints = NDArray[np.int64]
@@ -36,6 +42,8 @@ WhenExhausted = Literal["stop", "repeat", "drop"]
 # source, since those that are held where it ends are read again. The first batch waits for the plan of the first part;
 # later ones are longer, because nothing is read ahead of where one ends.
 _LEG_WORK, _LEG_WINDOWS, _LATER_LEGS = 1024, 4, 4
+# Where rows are measured first, cutting steps by tokens takes up to 0.4 µs a row, and a leg holds 16 bytes for each.
+_MEASURED_ROWS = 2**18
 _MAX_ROWS = 2**62
 # of those that readers of one process are in at the same time
 KEPT_LEGS = 8
@@ -50,20 +58,20 @@ class Mixture:
     when_exhausted: WhenExhausted
     seed: int
     round_rows: int
-    _legs: dict[tuple[MixturePoint, int, int], MixtureLeg] = field(
+    length_column: str | None = None  # by which the rows of all sources have been measured
+    _legs: dict[tuple[MixturePoint, int, int, LegOrder | None], MixtureLeg] = field(
         default_factory=dict, init=False, repr=False
     )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # planning legs again is cheaper than sending them
-        return Mixture, (self.sources, self.shares, self.when_exhausted, self.seed, self.round_rows)
+        return Mixture, tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
-    def leg(self, point: MixturePoint, row: int, step_rows: int) -> MixtureLeg:
+    def leg(self, point: MixturePoint, row: int, step_rows: int, order: LegOrder | None = None) -> MixtureLeg:
         """The leg from a row on. The latest ones are kept, since a run, its shards and states plan the same."""
-        key = point, row, step_rows
-        found = self._legs.get(key)
+        found = self._legs.get(key := (point, row, step_rows, order))
         if found is None:
-            found = MixtureLeg(self, point, row, step_rows)
+            found = MixtureLeg(self, point, row, step_rows, order)
             while len(self._legs) >= KEPT_LEGS:
                 self._legs.pop(next(iter(self._legs)), None)
             self._legs[key] = found
@@ -97,6 +105,10 @@ class Mixture:
         """The leg from a cursor on."""
         return self.leg(cursor.mixed or self.start, cursor.row // self.row_tokens, step_rows)
 
+    def known_row(self, cursor: Cursor) -> int:
+        """The row of which a state at a cursor tells: in the middle of a group by length, where that begins."""
+        return cursor.row // self.row_tokens if cursor.groups is None else cursor.groups.first_row
+
     @property
     def start(self) -> MixturePoint:
         return MixturePoint((0,) * len(self.sources))
@@ -106,28 +118,29 @@ class MixtureLeg:
     """A part of a mixture from a row on, planned as one epoch: its rows, its rounds, and the source windows it needs.
 
     ``row`` lies behind ``point``, in the same stretch. Rows are numbered from the mixture's start, and so are rounds.
-    With packing, they are sequences.
+    With packing, they are sequences. Steps have ``step_rows`` rows; 0: they end by their tokens.
     Source windows are numbered in the order in which their first rows are needed.
     """
 
-    def __init__(self, mixture: Mixture, point: MixturePoint, row: int, step_rows: int) -> None:
+    def __init__(
+        self, mixture: Mixture, point: MixturePoint, row: int, step_rows: int, order: LegOrder | None = None
+    ) -> None:
         self.mixture = mixture
         self.point = point
         self.row = row
+        self.order = order or LegOrder(step_rows, row)
         self._step_rows = step_rows
         # whether the mixture ends with this leg
         self.is_last = True
         self.stretches = list(self._plan_stretches())
         self.stop = self.stretches[-1].stop if self.stretches else row
 
-    # --- where rows come
-
     def _plan_stretches(self) -> Iterator[Stretch]:
         mixture, at = self.mixture, self.point.row
         counts = np.array(self.point.counts, np.int64)
         totals = [source.total_rows for source in mixture.sources]
         limits = np.array([_MAX_ROWS if total is None else total for total in totals], np.int64)
-        budget, horizon = self._work_budget, None
+        budget, horizon = self._work_budget, self.order.stop
         for begin, stop, weights in self._phases():
             at = max(at, begin)
             while at < stop:
@@ -145,13 +158,10 @@ class MixtureLeg:
                 ]
                 end = min([stop, *ends])
                 begun = max(at, self.row)
-                wanted = begun + self._fitting_rows(sequence, budget)
+                wanted = self._limit(begun + self._fitting_rows(sequence, budget))
                 if horizon is None and end > wanted:
-                    # whole steps, and at least one
-                    horizon = self.row + max(1, (wanted - self.row) // self._step_rows) * self._step_rows
-                    if horizon <= at:
-                        # shares change within that step: up to its end
-                        horizon += self._step_rows
+                    # whole steps, or groups of them, and at least one; if shares change within it, up to its end
+                    horizon = self.order.end_behind(self.row, at, wanted)
                 if horizon is not None and end >= horizon:
                     self.is_last = False
                     yield Stretch(at, horizon, sequence, counts)
@@ -168,7 +178,7 @@ class MixtureLeg:
             yield point.row, _MAX_ROWS, np.array(point.shares, np.int64)
             return
         shares, row, steps = mixture.shares, point.steps_row, point.steps
-        begins = list(phase_starts(shares, row=row, steps=steps, step_rows=self._step_rows))
+        begins = list(phase_starts(shares, row=row, row_of=self._row_of, steps=steps))
         place = steps if shares.unit == "steps" else row
         current = shares.phase_at(place)
         if current and point.row < row and shares.phases[current].start == place:
@@ -180,10 +190,39 @@ class MixtureLeg:
         for (begin, phase), stop in zip(begins, ends, strict=True):
             yield begin, stop, np.array(phase.weights(names), np.int64)
 
+    def shared_sources(self) -> list[int]:
+        """The sources that have a share at some row from the leg's first one on."""
+        weights = [each for _, stop, each in self._phases() if stop > self.row]
+        return np.flatnonzero(np.sum(weights, axis=0)).tolist()
+
+    @cached_property
+    def _counted_steps(self) -> tuple[int, int]:
+        """A row from which on steps have the leg's rows, and the steps up to there."""
+        group = self.order.begun
+        if group is None:
+            return self.point.steps_row, self.point.steps
+        row = self.order.next_step(group.stop_row)
+        return row, self.point.steps + group.steps + (row > group.stop_row)
+
+    def _row_of(self, step: int) -> int:
+        """The row at which a later step begins. Those of a group that has begun have the size that they had."""
+        group, ahead = self.order.begun, step - self.point.steps
+        if group is not None and ahead <= group.steps:
+            return group.first_row + ahead * group.step_rows
+        row, steps = self._counted_steps
+        return row + (step - steps) * self._step_rows
+
     @cached_property
     def _work_budget(self) -> float:
         each = [window_work(source) for source in self.mixture.sources if source.pass_rows]
         return float(max(_LEG_WORK, _LEG_WINDOWS * sum(each)) * (_LATER_LEGS if self.row else 1))
+
+    def _limit(self, row: int) -> int:
+        """Where a leg that is planned up to a row ends at the latest."""
+        if self.mixture.length_column is not None:
+            rows = max(_MEASURED_ROWS, 2 * sum(map(mean_window_rows, self.mixture.sources)))
+            row = min(row, self.row + rows * (_LATER_LEGS if self.row else 1))
+        return max(row, self.row + self.order.least_rows)
 
     def _work_of(self, sequence: ShareSequence, rows: int) -> float:
         """About how much work it is to plan this many rows."""
@@ -245,9 +284,11 @@ class MixtureLeg:
         if not self.stretches:
             return self.point
         stretch = self.stretch_up_to(row)
-        steps, rest = divmod(row - self.point.steps_row, self._step_rows)
+        begun, steps = self._counted_steps if row >= self._counted_steps[0] else (row, self.point.steps)
+        # steps that end by their tokens are not counted
+        taken, rest = divmod(row - begun, self._step_rows) if self._step_rows else (0, 0)
         # the mixture can end within a step, which has then been taken
-        steps += self.point.steps + (rest > 0 and row == self.stop)
+        steps += taken + (rest > 0 and row == self.stop)
         if row == stretch.stop and self._changes_at(row):
             # the leg ends where shares change
             return MixturePoint(tuple(stretch.counts_at(row).tolist()), row, self.point.shares, steps, row)
@@ -285,19 +326,23 @@ class MixtureLeg:
             and (self.counts_at(row) == other.counts_at(row)).all()
         )
 
-    def serves(self, point: MixturePoint, row: int, step_rows: int) -> bool:
+    def serves(self, point: MixturePoint, row: int, step_rows: int, order: LegOrder | None = None) -> bool:
         """Whether this leg, which has been planned, holds what a leg from ``row`` on would."""
         if not self.row <= row <= self.stop or step_rows != self._step_rows:
             return False
         # both number the steps from there on alike
         if self.point.steps_row - point.steps_row != (self.point.steps - point.steps) * step_rows:
             return False
-        if (row, point) == (self.row, self.point):
+        if (row, point, order or LegOrder(step_rows, row)) == (self.row, self.point, self.order):
             return True
         if not self.stretches or (point.shares is None) != (self.point.shares is None):
             return False
-        other = self.mixture.leg(point, row, step_rows)
-        return other.stop == self.stop and all(
+        other = self.mixture.leg(point, row, step_rows, order)
+        if other.stop != self.stop or self.order.groups_from(self.row, row) != other.order.groups_from(
+            row, row
+        ):
+            return False
+        return all(
             mine.stop == theirs.stop
             and (mine.sequence.weights == theirs.sequence.weights).all()
             and (mine.counts_at(row) == theirs.counts_at(row)).all()
@@ -333,7 +378,11 @@ class MixtureLeg:
         first_rows = self.places(source, np.maximum(starts, first)).tolist()
         last_rows = self.places(source, np.minimum(stops, last) - 1).tolist()
         for window, first_row, last_row in zip(found, first_rows, last_rows, strict=True):
-            yield NeededWindow(source, window, first_row, last_row + 1)
+            rows = first_row, last_row + 1
+            if self.order.is_grouped:
+                first_row, stop_row = self.order.widen(self.row, *rows)
+                rows = max(first_row, self.row), min(stop_row, self.stop)
+            yield NeededWindow(source, window, *rows)
 
     @cached_property
     def plan(self) -> EpochPlan:
@@ -348,38 +397,3 @@ class MixtureLeg:
         first = np.array([needed.first_row for needed in self.windows], np.int64) // size
         last = (np.array([needed.stop_row for needed in self.windows], np.int64) - 1) // size
         return Rounds(self.row // size, -(-self.stop // size), first, last)
-
-    @cached_property
-    def _held(self) -> tuple[Ints, Ints, NDArray[np.float64]]:
-        """(pairs,) each round with each window that it needs, and the share of the window that is held then.
-
-        What comes in earlier slices of the window is released: all shards have passed it. In the first round, all of it
-        counts: blocks are read whole before it is known which of their rows come, and tasks are expected to hold them.
-        """
-        rounds = self.rounds
-        counts = rounds.last + 1 - rounds.first
-        windows = np.repeat(np.arange(len(self.windows)), counts)
-        at = np.arange(len(windows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        slices = np.minimum(MAX_SLICES, counts)[windows]
-        # the first round of the slice of each
-        begins = -(-(at * slices // counts[windows]) * counts[windows] // slices) + rounds.first[windows]
-        sources = np.array([needed.source for needed in self.windows], np.int64)
-        spans = [(needed.window.start, needed.window.stop) for needed in self.windows]
-        starts, stops = np.array(spans, np.int64).reshape(-1, 2)[windows].T
-        first = self._before_rounds[sources[windows], begins - rounds.start]
-        left = stops - np.clip(first, starts, stops)
-        numbers = at + rounds.first[windows]
-        shares = np.where(numbers == rounds.start, 1.0, left / (stops - starts))
-        return numbers, windows, shares
-
-    @cached_property
-    def _before_rounds(self) -> Ints:
-        """(sources, rounds) the rows of each source before each round, or before the leg."""
-        rows = np.arange(self.rounds.start, self.rounds.stop, dtype=np.int64) * self.mixture.round_rows
-        return self.rows_before(np.maximum(rows, self.row))
-
-    def largest_round(self, sizes: Ints) -> int:
-        """The largest sum, over what is held of the windows that a round needs, of a value given for each block."""
-        before = np.append(0, np.cumsum(sizes[self.plan.blocks]))[self.plan.starts]
-        rounds, windows, shares = self._held
-        return ceil(np.bincount(rounds - self.rounds.start, np.diff(before)[windows] * shares).max(initial=0))

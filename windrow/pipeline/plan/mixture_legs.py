@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
+from windrow.pipeline.plan.leg_order import LegOrder
+from windrow.pipeline.plan.measured_leg import MeasuredLeg
 from windrow.pipeline.plan.mixed_step_places import divide_rows_of_source, divide_sequences_of_source
 from windrow.pipeline.plan.mixture import KEPT_LEGS, Mixture, MixtureLeg
 from windrow.pipeline.plan.window_places import (
@@ -20,12 +23,22 @@ from windrow.pipeline.plan.window_places import (
 )
 from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.epoch_plan import EpochPlan
+from windrow.shuffle.order.length_groups import LengthGroups
 from windrow.shuffle.order.permutation import Permutation
 from windrow.shuffle.order.round_runs import RoundRuns, scatter_window
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.sequence_places import SequencePlaces
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.window_order import WindowOrder
+
+# a point of the mixture, a row behind it, the rows of a step, and what else tells the order of the leg's rows
+LegStart = tuple[MixturePoint, int, int, LegOrder | None]
+# the one that is read, and one that slow shards still read
+_KEPT_MEASURED = 2
+
+
+def _groups_from(leg: MixtureLeg, row: int) -> list[LengthGroups]:
+    return leg.order.groups_from(leg.row, row)
 
 
 class MixtureLegs:
@@ -42,25 +55,85 @@ class MixtureLegs:
         self._sizes = sizes
         self._task_bytes = task_bytes
         # what `Mixture.leg` plans them from; the mixture keeps the plans of the latest
-        self._opened: dict[int, tuple[MixturePoint, int, int]] = {}
+        self._opened: dict[int, LegStart] = {}
         self._parts: dict[int, EpochParts] = {}
+        self._measured: dict[int, MeasuredLeg] = {}
 
-    def _start_of(self, cursor: Cursor, batch_size: int) -> tuple[MixturePoint, int, int]:
-        return cursor.mixed or self.mixture.start, cursor.row // self._row_tokens, self._shards * batch_size
+    def _start_of(self, cursor: Cursor, assignment: ShardAssignment | None) -> LegStart:
+        point, row = cursor.mixed or self.mixture.start, cursor.row // self._row_tokens
+        if assignment is None:
+            return point, row, 1, None
+        by_rows, balance, begun = assignment.of_sequences, assignment.balance, cursor.groups
+        if assignment.ends_by_tokens:
+            return point, row, 0, LegOrder(0)
+        step_rows, steps = by_rows.step_rows, None if balance is None else balance.group_steps
+        if begun is None and steps is None:
+            return point, row, step_rows, None
+        groups = None
+        if balance is not None and steps is not None:
+            groups = LengthGroups(balance.column, steps, step_rows)
+        order = LegOrder(step_rows, row % step_rows, begun, groups)
+        return point, row if begun is None else begun.first_row, step_rows, order
 
-    def open(self, cursor: Cursor, batch_size: int) -> bool:
-        """Plan a leg from a cursor on, as its epoch; returns whether that was planned otherwise before."""
-        is_open, start = cursor.epoch in self._opened, self._start_of(cursor, batch_size)
-        if is_open and self.leg(cursor.epoch).serves(*start):
+    def open(self, cursor: Cursor, assignment: ShardAssignment, stop: int | None = None) -> bool:
+        """Plan a leg from a cursor on, as its epoch; returns whether that was planned otherwise before.
+
+        ``assignment`` is that of its rows. If its steps end by their tokens, the leg ends at ``stop``, or where the
+        last step ends that is known.
+        """
+        is_open, start = cursor.epoch in self._opened, self._start_of(cursor, assignment)
+        if is_open and self._serves(cursor.epoch, start, assignment, stop):
             return False
-        self._opened[cursor.epoch] = start
         self._parts.pop(cursor.epoch, None)
+        self._measured.pop(cursor.epoch, None)
+        if assignment.ends_by_tokens:
+            start = self._end_by_tokens(cursor.epoch, start, assignment, stop)
+        self._opened[cursor.epoch] = start
         return is_open
 
-    def differs(self, cursor: Cursor, batch_size: int) -> bool:
-        """Whether an epoch was opened with other shares, or from rows that were counted otherwise."""
-        is_open, planned = cursor.epoch in self._opened, self.mixture.leg(*self._start_of(cursor, batch_size))
-        return is_open and not self.leg(cursor.epoch).agrees(planned)
+    def _serves(self, epoch: int, start: LegStart, assignment: ShardAssignment, stop: int | None) -> bool:
+        """Whether the leg of an epoch, as planned, holds what one from another start on would."""
+        leg, (point, row, step_rows, order) = self.leg(epoch), start
+        if not assignment.ends_by_tokens:
+            return leg.serves(point, row, step_rows, order)
+        if self._opened[epoch][2] or not leg.row <= row <= leg.stop:
+            return False
+        if stop is not None:
+            return leg.stop == stop
+        starts = self.measured(epoch).cut(assignment).starts
+        return row in starts and leg.agrees(self.mixture.leg(*start))
+
+    def _end_by_tokens(
+        self, epoch: int, start: LegStart, assignment: ShardAssignment, stop: int | None
+    ) -> LegStart:
+        """The start of the leg that ends with a step, given one whose last step may not be whole."""
+        point, row, step_rows, _ = start
+        leg = self.mixture.leg(*start)
+        if stop is not None:
+            return (
+                start if leg.is_last and leg.stop == stop else (point, row, step_rows, LegOrder(0, stop=stop))
+            )
+        while True:
+            measured = MeasuredLeg(leg)
+            cuts = measured.cut(assignment)
+            if leg.is_last or len(cuts.starts) > 1:
+                break
+            # not even one step is whole
+            measured.check_budget(assignment.cost_balance)
+            start = point, row, step_rows, LegOrder(0, least_rows=2 * (leg.stop - row))
+            leg = self.mixture.leg(*start)
+        if not (leg.is_last and cuts.is_complete):
+            start = point, row, step_rows, LegOrder(0, stop=cuts.starts[-1])
+            measured = measured.up_to(self.mixture.leg(*start))
+        self._keep_measured(epoch, measured)
+        return start
+
+    def differs(self, cursor: Cursor, assignment: ShardAssignment) -> bool:
+        """Whether an epoch was opened with other shares, in another order, or from rows that were counted otherwise."""
+        if cursor.epoch not in self._opened:
+            return False
+        own, other = self.leg(cursor.epoch), self.mixture.leg(*self._start_of(cursor, assignment))
+        return not (own.agrees(other) and _groups_from(own, other.row) == _groups_from(other, other.row))
 
     def is_open(self, epoch: int) -> bool:
         """Whether an epoch has been planned: not yet where a restarted coordinator has not heard of it again."""
@@ -82,15 +155,29 @@ class MixtureLegs:
 
     def has_rows_at(self, cursor: Cursor) -> bool:
         """Whether the mixture has a row at a cursor."""
-        leg = self.mixture.leg(*self._start_of(cursor, 1))
+        if cursor.groups is not None:
+            # in the middle of a group, all of which there is
+            return True
+        leg = self.mixture.leg(*self._start_of(cursor, None))
         return leg.stop > leg.row
 
     def leg(self, epoch: int) -> MixtureLeg:
         """The leg of an epoch; before any was opened, the mixture's start."""
         start = self._opened.get(epoch)
         if start is None:
-            start = self._opened[epoch] = self._start_of(Cursor(epoch), 1)
+            start = self._opened[epoch] = self._start_of(Cursor(epoch), None)
         return self.mixture.leg(*start)
+
+    def measured(self, epoch: int) -> MeasuredLeg:
+        """The leg of an epoch, with what its rows measure."""
+        found = self._measured.get(epoch)
+        return found or self._keep_measured(epoch, MeasuredLeg(self.leg(epoch)))
+
+    def _keep_measured(self, epoch: int, measured: MeasuredLeg) -> MeasuredLeg:
+        while len(self._measured) >= _KEPT_MEASURED:
+            self._measured.pop(next(iter(self._measured)), None)
+        self._measured[epoch] = measured
+        return measured
 
     def stop(self, epoch: int) -> int:
         """Where the leg of an epoch ends."""
@@ -120,7 +207,10 @@ class MixtureLegs:
     def locate(self, epoch: int, row: int) -> Cursor:
         """The cursor at a row of a leg; at its end, that of the next one."""
         leg, number = self.leg(epoch), row // self._row_tokens
-        at = self.mixture.cursor(epoch, leg.point_at(number), number)
+        groups = leg.order.group_before(leg.row, number, leg.stop)
+        # what is known of the mixture in the middle of a group is where it begins
+        point = leg.point_at(number if groups is None else groups.first_row)
+        at = replace(self.mixture.cursor(epoch, point, number), groups=groups)
         return at.next_epoch() if number >= leg.stop else at
 
     def place(
@@ -162,6 +252,9 @@ class MixtureLegs:
         )
         before = plan.rows_before(rows)
         source, window = self.mixture.sources[needed.source], needed.window
+        balance = assignment.balance
+        if balance is not None and balance.column == self.mixture.length_column:
+            return self.measured(work.epoch).place(needed, plan, before, layouts)
         stretches = leg.stretches_of(needed)
         key = source.window_key(window)
         if source.seq_len is None:

@@ -133,6 +133,7 @@ class Program:
             workers=self.workers,
             sequence_rows=self.job.sequence_rows,
             balance=batching.balance,
+            mixed=self.job.mixture is not None,
         )
         return whole.from_row(at.row, at.groups)
 

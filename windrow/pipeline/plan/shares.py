@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -302,10 +302,15 @@ def _shown(share: Fraction) -> Any:
     return as_float if Fraction(repr(as_float)) == share else share
 
 
-def phase_starts(shares: Shares, *, row: int, steps: int, step_rows: int) -> Iterator[tuple[int, Phase]]:
-    """The row at which each phase begins, from the one on that holds at ``row``, which comes after ``steps`` steps."""
+def phase_starts(
+    shares: Shares, *, row: int, steps: int, row_of: Callable[[int], int]
+) -> Iterator[tuple[int, Phase]]:
+    """The row at which each phase begins, from the one on that holds at ``row``, which comes after ``steps`` steps.
+
+    ``row_of`` gives the row at which a later step begins.
+    """
     place = steps if shares.unit == "steps" else row
     current = shares.phase_at(place)
     yield row, shares.phases[current]
     for phase in shares.phases[current + 1 :]:
-        yield (row + (phase.start - steps) * step_rows if shares.unit == "steps" else phase.start), phase
+        yield (row_of(phase.start) if shares.unit == "steps" else phase.start), phase

@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.neighbouring_windows import DividedEpoch, LatestWindows, LayOut, gather_windows
-from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan
-from windrow.pipeline.tasks.list_limit import ListLimit
-from windrow.shuffle.order.balance import Balance
+from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan, find_list_limit
 from windrow.shuffle.order.length_groups import LengthGroups
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_cuts import StepCuts
@@ -151,16 +149,5 @@ class MeasuredRows:
             imbalances=divided.imbalances,
             padded_lengths=divided.padded_lengths,
             left_out=divided.left_out,
-            list_limit=_find_list_limit(epoch.balance, of_blocks),
+            list_limit=find_list_limit(epoch.balance, of_blocks),
         )
-
-
-def _find_list_limit(balance: Balance, measures: Sequence[Floats]) -> ListLimit | None:
-    """What cuts the rows of some blocks; None if no row may be too long."""
-    budget = balance.budget
-    if budget is None or budget.long_rows != "truncate":
-        return None
-    # a measure can be rounded to the limit
-    most = np.float32(budget.tokens)
-    is_long = any(bool((each >= most).any()) for each in measures)
-    return ListLimit(balance.column, budget.tokens) if is_long else None

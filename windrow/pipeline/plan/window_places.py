@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,8 +16,9 @@ from windrow.pipeline.tasks.list_limit import ListLimit
 from windrow.pipeline.tasks.task import Documents, Ordering
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.best_fit import count_sequences, pack_documents, sequences_key
-from windrow.shuffle.order.divided_rounds import DividedRounds
+from windrow.shuffle.order.divided_rounds import KeyedRounds
 from windrow.shuffle.order.epoch_plan import EpochPlan
+from windrow.shuffle.order.numbered_rounds import NumberedRound
 from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.sequence_places import SequencePlaces
@@ -142,12 +143,14 @@ class WindowPlaces:
     left_out: int = 0
     # of rows with more tokens than a step of one shard; None: there are none to cut
     list_limit: ListLimit | None = None
+    # of a mixture whose rows have been measured, the rounds that have rows of the window, by number
+    rounds: Mapping[int, NumberedRound] = field(default_factory=dict)
 
     @cached_property
     def task_layouts(self) -> tuple[WindowRuns, ...] | tuple[RoundRuns, ...] | tuple[StepRuns, ...]:
         """The layouts without what only shards need."""
         of_steps = [layout.for_tasks for layout in self.layouts if isinstance(layout, StepRuns)]
-        of_rounds = [layout.for_tasks for layout in self.layouts if isinstance(layout, DividedRounds)]
+        of_rounds = [layout.for_tasks for layout in self.layouts if isinstance(layout, KeyedRounds)]
         return tuple(of_steps) or tuple(of_rounds) or self.layouts
 
     def ordering(self, part: int) -> Ordering:
@@ -247,3 +250,14 @@ def _of_window(lengths: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
 
 def _by_block(values: NDArray[Any], lengths: Sequence[NDArray[np.int32]]) -> list[NDArray[Any]]:
     return np.split(values, np.cumsum([len(each) for each in lengths])[:-1])
+
+
+def find_list_limit(balance: Balance, measures: Sequence[NDArray[np.float32]]) -> ListLimit | None:
+    """What cuts the rows of some blocks; None if no row may be too long."""
+    budget = balance.budget
+    if budget is None or budget.long_rows != "truncate":
+        return None
+    # a measure can be rounded to the limit
+    most = np.float32(budget.tokens)
+    is_long = any(bool((each >= most).any()) for each in measures)
+    return ListLimit(balance.column, budget.tokens) if is_long else None

@@ -8,6 +8,7 @@ from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.delivery.to_numpy import is_list
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.mixture import Mixture
 from windrow.pipeline.tasks.list_limit import check_lists
 from windrow.pipeline.tasks.row_measure import check_measurable
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
@@ -27,7 +28,7 @@ def check_balance(job: Job, balance: Balance) -> None:
         _check_packed_balance(job.packing, balance, None if job.before else job.source.schema)
         return
     if job.mixture is not None:
-        _check_mixture_balance(balance)
+        _check_mixture_balance(job.mixture, balance)
     if not job.before:
         check_measurable(job.source.schema, balance.column)
         if balance.budget is not None and balance.budget.long_rows == "truncate":
@@ -45,18 +46,25 @@ def check_groups(at: Cursor, balance: Balance | None) -> None:
         )
 
 
-def _check_mixture_balance(balance: Balance) -> None:
+def _check_mixture_balance(mixture: Mixture, balance: Balance) -> None:
     """Raise PlanError if the rows of a mixture cannot be divided by cost."""
-    if balance.budget is not None:
+    given = "token_budget" if balance.budget is not None else "group_by_length"
+    if balance.budget is None and balance.group_steps is None:
+        return
+    if mixture.length_column is None:
         raise PlanError(
-            "token_budget= cannot be combined with a mixture: where a step ends would depend on rows of all sources, "
-            "and so on windows that are read much later. Give batch_size=, or pack() each source, whose sequences all "
-            "have as many tokens"
+            f"{given}= needs to know the lengths of all rows of a mixture before any is delivered: give mixture() "
+            f"length_column={balance.column!r}, which reads that column of all sources once, or give batch_size="
         )
-    if balance.group_steps is not None:
+    if mixture.length_column != balance.column:
         raise PlanError(
-            "group_by_length= cannot be combined with a mixture: a state counts the rows of each source, which would "
-            "not tell which of them have come out of a group. Leave it out, or pack() each source"
+            f"{given}= goes by the column {balance.column!r} of Balance, and mixture(length_column="
+            f"{mixture.length_column!r}) by another: give both the same"
+        )
+    if balance.budget is not None and mixture.shares.unit == "steps" and len(mixture.shares.phases) > 1:
+        raise PlanError(
+            "token_budget= makes steps of any number of rows, and the shares of the mixture change after numbers of "
+            "steps: give the schedule in rows, as in Shares.steps({...}, unit='rows')"
         )
 
 

@@ -133,6 +133,8 @@ class EpochReader:
         if self._has_nothing_left():
             return self.next_epoch(whole=False)
         row, groups = self._row_behind(self.steps), self.facts.assignment.groups
+        if self._program.legs is not None:
+            return replace(self._program.locate(self.epoch, row), assigned=assigned)
         if self._program.windows_known:
             return replace(self._program.locate(self.epoch, row), assigned=assigned, groups=groups)
         # later windows may not be counted yet

@@ -52,9 +52,10 @@ class ObservingMethods(BaseShard):
             return ()
         cursor = self._position.consumed
         leg = mixture.leg_at(cursor)
-        state = describe_mixture(mixture, leg, leg.row)
+        row = mixture.known_row(cursor)
+        state = describe_mixture(mixture, leg, row)
         total = sum(each.weight for _, each in state.sources)
-        begins = leg.point_at(leg.row).counts
+        begins = leg.point_at(row).counts
         waits = {each.name: each.wait_seconds for each in run.sources}
         return tuple(
             SourceStats(

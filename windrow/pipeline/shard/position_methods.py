@@ -52,7 +52,7 @@ class PositionMethods(BaseShard):
         mixed = None
         if mixture is not None:
             leg = mixture.leg_at(cursor)
-            mixed = describe_mixture(mixture, leg, leg.row)
+            mixed = describe_mixture(mixture, leg, mixture.known_row(cursor))
         return self._stream.at(cursor, shards=shards, batch_size=batch_size, mixture=mixed).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> None:
@@ -104,7 +104,8 @@ class PositionMethods(BaseShard):
         Raises
         ------
         PlanError
-            If the pipeline is no mixture, a share is invalid, or no source has the name.
+            If the pipeline is no mixture, a share is invalid, or no source has the name; with ``group_by_length=m``,
+            after a number of steps that is no multiple of m, since the rows of a group have been chosen by then.
 
         Notes
         -----
@@ -134,7 +135,9 @@ class PositionMethods(BaseShard):
                     f"set_shares(): shard {self._shard} is read by DataLoader workers, each at a step of its own; "
                     "read it through iter_torch_batches()"
                 )
-            step_rows = self._program.shards * (self._batch_size or 1)
+            latest = None if self._latest is None else self._latest.assignment
+            by_tokens = latest is not None and latest.ends_by_tokens
+            step_rows = 0 if by_tokens else self._program.shards * (self._batch_size or 1)
             self._position.change(change_shares(mixture, self._position.consumed, step_rows, shares))
 
     def skip_epoch(self) -> None:

@@ -216,9 +216,9 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
             return iterator
 
     def _open_reader(self, delivery: Delivery, opened: Cursor, began: float) -> EpochReader:
-        if self._program.legs is not None:
-            self._program.legs.open(opened, delivery.batch_rows)
         runs = self._connection.open_epoch(self._program, delivery, at=opened)
+        if self._program.legs is not None:
+            self._program.legs.open(opened, runs.facts.assignment, runs.facts.total)
         self._latest, took = runs.facts, time.time() - began
         return EpochReader(self._position, self._program, runs, delivery, opened=opened, opening_seconds=took)
 

@@ -23,8 +23,8 @@ from windrow.shuffle.order.runs import RunNumbers, find_repeated
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 Ints = NDArray[np.int64]
-_PLACE_BITS = 32
-_NO_KEY = -1
+PLACE_BITS = 32
+NO_KEY = -1
 
 
 class PlacedRows(NamedTuple):
@@ -44,15 +44,29 @@ class PlacedRows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DividedRounds(RoundRuns):
-    """The runs of rounds, for the shards of one destination, where `Balance` divides steps.
+class KeyedRounds(RoundRuns):
+    """The runs of rounds for the shards of one destination, where tasks get a key for each row.
+
+    A key has the run in its upper bits, and the place within it in the lower ones; -1 for rows that no shard gets.
+    """
+
+    # (repeated, 2): the key of each row that padding repeats, and that of its copy
+    copies: Ints
+
+    @property
+    def for_tasks(self) -> KeyedRounds:
+        """The same without what only the coordinator needs."""
+        return self
+
+
+@dataclass(frozen=True)
+class DividedRounds(KeyedRounds):
+    """The runs of rounds, for the shards of one destination, where `Balance` divides steps source by source.
 
     In each round, each shard has a run for every so many steps, which can be empty. Behind these is one for each shard
     with rows that padding repeats.
     """
 
-    # (repeated, 2): the key of each row that padding repeats, and that of its copy; see `lay_out_rounds`
-    copies: Ints
     # None in a task
     placed: PlacedRows | None = None
 
@@ -104,7 +118,7 @@ class DividedRounds(RoundRuns):
 
 def find_run_steps(assignment: ShardAssignment, run_rows: int) -> int:
     """The steps of a run, whose places are 32 bits."""
-    most = 2**_PLACE_BITS // assignment.step_rows
+    most = 2**PLACE_BITS // assignment.step_rows
     if not most:
         raise PlanError(
             f"a step of {assignment.step_rows:,} rows or tokens over all shards is too large to be divided by cost in "
@@ -125,8 +139,7 @@ def lay_out_rounds(
     ``layouts`` has one layout for each destination, without ``copies`` and ``placed``. With sequences, ``tokens`` are
     those of each that lie in the window.
 
-    Returns the layouts, and (rows,) the key of each row: that of its run in the upper bits, and of its place within it
-    in the lower ones; -1 for rows that no shard gets.
+    Returns the layouts, and (rows,) the key of each row.
     """
     layout = layouts[0]
     assignment, total = layout.assignment.of_sequences, layout.stop_row // layout.assignment.sequence_rows
@@ -177,14 +190,14 @@ def _make_keys(
     runs, within = np.divmod(steps, run_steps)
     places = np.where(is_copy, ranks, within * (assignment.step_rows // sequence_rows) + ranks)
     # by round and shard: what is added to the number of a run in the shard's stream, and the run of copies
-    bases, copied = np.full((2, layout.stop_round - layout.first_round, assignment.shards), _NO_KEY, np.int64)
+    bases, copied = np.full((2, layout.stop_round - layout.first_round, assignment.shards), NO_KEY, np.int64)
     end = 0
     for each in layouts:
         index = np.arange(len(each.shards))
         bases[:, list(each.shards)] = end + each.first_runs[:, None] + each.run_counts * index
         copied[:, list(each.shards)] = end + (each.starts[:-1] + each.run_counts.sum(axis=1))[:, None] + index
         end += int(each.starts[-1])
-    found = np.full(len(shards), _NO_KEY, np.int64)
+    found = np.full(len(shards), NO_KEY, np.int64)
     own = np.flatnonzero(is_here)
     served = np.zeros(assignment.shards, np.bool_)
     served[[shard for each in layouts for shard in each.shards]] = True
@@ -192,16 +205,16 @@ def _make_keys(
     ids = np.where(is_copy[own], copied[at], bases[at] + runs[own])
     # other rows can be repeated here
     ids = np.where(served[shards[own]], ids, end + shards[own] * (1 + runs.max(initial=0)) + runs[own])
-    found[own] = (ids << _PLACE_BITS) + places[own] * sequence_rows
+    found[own] = (ids << PLACE_BITS) + places[own] * sequence_rows
     return found
 
 
-class DividedDestinations(RunNumbers):
+class KeyedDestinations(RunNumbers):
     """Takes the run of each row, and the place within it, from its key; stands for `Destinations`."""
 
-    def __init__(self, layouts: Sequence[DividedRounds]) -> None:
+    def __init__(self, layouts: Sequence[KeyedRounds]) -> None:
         super().__init__([layout.slice_starts for layout in layouts])
-        self._sequence_rows = layouts[0].assignment.sequence_rows
+        self._sequence_rows = layouts[0].round.assignment.sequence_rows
         copies = layouts[0].copies
         self._copies = copies[np.argsort(copies[:, 0], kind="stable")]
 
@@ -209,7 +222,7 @@ class DividedDestinations(RunNumbers):
         """As `Destinations.assign`, given the keys of rows."""
         sources = None
         if len(self._copies):
-            places = keys & (2**_PLACE_BITS - 1)
+            places = keys & (2**PLACE_BITS - 1)
             within = places % self._sequence_rows
             begins, ends = (
                 np.searchsorted(self._copies[:, 0], keys - within, side=side) for side in ("left", "right")
@@ -220,6 +233,6 @@ class DividedDestinations(RunNumbers):
                 sources = np.append(np.arange(len(keys)), copied)
                 copies = self._copies[piece_rows(begins, counts), 1]
                 keys = np.append(keys, np.where(copies < 0, copies, copies + within[copied]))
-        runs = keys >> _PLACE_BITS
+        runs = keys >> PLACE_BITS
         runs[(runs < 0) | (runs > self._ends[-1])] = self._ends[-1]
-        return sources, runs.astype(self._word), (keys & (2**_PLACE_BITS - 1)).astype(np.uint32)
+        return sources, runs.astype(self._word), (keys & (2**PLACE_BITS - 1)).astype(np.uint32)

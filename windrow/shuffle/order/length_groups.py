@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from windrow.core.integers import as_integer
 Ints = NDArray[np.int64]
 
 _MOST_STEPS = 2**31
-_TEXT = re.compile(r"(\d+) steps of (\d+) rows by (.+)", re.DOTALL)
+_TEXT = re.compile(r"(\d+) steps of (\d+) rows(?: from (\d+))? by (.+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -25,27 +25,40 @@ class LengthGroups:
     are random where that of the rows is, since that does not depend on their lengths. A group lies in one window. A
     step that lies in several windows keeps its rows.
 
-    ``column`` tells the length. ``step_rows`` are the rows of a step over all shards; 0 before they are known.
+    ``column`` tells the length. ``step_rows`` are the rows of a step over all shards; 0 before they are known. In a
+    mixture, groups begin at ``first_row``.
     """
 
     column: str
     steps: int
     step_rows: int = 0
+    first_row: int = 0
 
     def __str__(self) -> str:
-        return f"{self.steps} steps of {self.step_rows} rows by {self.column}"
+        begin = f" from {self.first_row}" if self.first_row else ""
+        return f"{self.steps} steps of {self.step_rows} rows{begin} by {self.column}"
+
+    @property
+    def stop_row(self) -> int:
+        """Where the first group ends."""
+        return self.first_row + self.steps * self.step_rows
+
+    def group_of(self, row: int) -> LengthGroups:
+        """The groups from that one on which holds a row."""
+        rows = self.steps * self.step_rows
+        return replace(self, first_row=row - (row - self.first_row) % rows)
 
     @staticmethod
     def parse(text: str) -> LengthGroups | None:
         """The groups that a text stands for; None if there are none.
 
         >>> LengthGroups.parse(str(LengthGroups("tokens", 50, 2048)))
-        LengthGroups(column='tokens', steps=50, step_rows=2048)
+        LengthGroups(column='tokens', steps=50, step_rows=2048, first_row=0)
         """
         found = _TEXT.fullmatch(text)
         if found is None or not int(found[1]) or not int(found[2]):
             return None
-        return LengthGroups(found[3], int(found[1]), int(found[2]))
+        return LengthGroups(found[4], int(found[1]), int(found[2]), int(found[3] or 0))
 
     def arrange(self, lengths: NDArray[np.float32], first_row: int) -> Ints:
         """(rows,) where each row of a window comes.

@@ -124,6 +124,7 @@ class MergedRound:
             padding=self._find_padding(index, shards),
             pieces=tuple(pieces if each == shard else _NO_PIECES for each in shards),
             moves=None if self.moves is None else self.moves[shard],
+            has_gaps=True,
         )
 
     def _find_padding(self, index: int, shards: tuple[int, ...]) -> Ints:

@@ -48,7 +48,8 @@ class ShardAssignment:
 
     With ``balance``, what is said here of the places of a step's rows holds for their number only; `step_rows.py` says
     which rows of a step a shard gets. If steps end by their tokens, `StepCuts` says which rows a step has, and
-    ``batch_rows`` is only what a batch is expected to have. With ``groups``, the epoch has their order.
+    ``batch_rows`` is only what a batch is expected to have. With ``groups``, the epoch has their order; of a mixture,
+    which is ``mixed``, its legs know theirs.
     """
 
     shards: int
@@ -60,15 +61,16 @@ class ShardAssignment:
     sequence_rows: int = 1
     balance: Balance | None = None
     groups: LengthGroups | None = None
+    mixed: bool = False
 
     def from_row(self, row: int, groups: LengthGroups | None) -> ShardAssignment:
         """The assignment of an epoch of which the rows below ``row`` have been read, in the order of ``groups``."""
-        return replace(self, start_row=row, groups=groups if row else self._own_groups)
+        return replace(self, start_row=row, groups=groups if row and not self.mixed else self._own_groups)
 
     @property
     def _own_groups(self) -> LengthGroups | None:
         """The groups of an epoch that is read from its start on."""
-        if self.balance is None or self.balance.group_steps is None:
+        if self.balance is None or self.balance.group_steps is None or self.mixed:
             return None
         return LengthGroups(self.balance.column, self.balance.group_steps, self.trainers * self.batch_rows)
 

@@ -27,8 +27,8 @@ class StepCuts:
         self.is_complete = False
         self._measures = np.zeros(0, np.float32)
 
-    def add(self, measures: NDArray[np.float32], *, is_last: bool) -> None:
-        """Add the rows of `next_window` from `next_row` on, and cut the steps that are certain."""
+    def add(self, measures: NDArray[np.float32], *, is_last: bool, most_steps: int | None = None) -> None:
+        """Add the rows of `next_window` from `next_row` on, and cut the steps that are certain, at most so many."""
         self.next_row, self.next_window = self.next_row + len(measures), self.next_window + 1
         known = np.concatenate([self._measures, measures])
         tokens, costs = self._budget.count(known, self._balance.column), self._balance.costs(known)
@@ -54,5 +54,8 @@ class StepCuts:
                 break
             at += rows
             self.starts.append(first + int(kept[at - 1]) + 1)
+            if len(self.starts) - 1 == most_steps:
+                is_last = is_last and at == len(kept)
+                break
         self._measures = known[self.starts[-1] - first :]
         self.is_complete = is_last

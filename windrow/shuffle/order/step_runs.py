@@ -18,7 +18,7 @@ from windrow.core.errors import StateError
 from windrow.shuffle.kernels import native, step_bins
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.kernels.pieces import piece_rows
-from windrow.shuffle.order.divided_rounds import DividedDestinations, DividedRounds
+from windrow.shuffle.order.divided_rounds import KeyedDestinations, KeyedRounds
 from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns
 from windrow.shuffle.order.runs import Destinations, Run, RunNumbers, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -87,6 +87,8 @@ class StepRuns:
     # of a mixture's round, (rows,) of the shard that fetches it, with sequences these: where each comes in its run, if
     # microbatches change the order in which rows are placed
     moves: Ints | None = None
+    # whether rows were placed before it was known how many of a step each shard has
+    has_gaps: bool = False
 
     @property
     def for_tasks(self) -> StepRuns:
@@ -242,11 +244,11 @@ class StepDestinations(RunNumbers):
 
 def find_destinations(
     layouts: Sequence[WindowRuns] | Sequence[RoundRuns] | Sequence[StepRuns],
-) -> Destinations | RoundDestinations | DividedDestinations | StepDestinations:
+) -> Destinations | RoundDestinations | KeyedDestinations | StepDestinations:
     """What finds the run of each row of a window with these layouts, one for each destination."""
-    divided = [layout for layout in layouts if isinstance(layout, DividedRounds)]
-    if divided:
-        return DividedDestinations(divided)
+    keyed = [layout for layout in layouts if isinstance(layout, KeyedRounds)]
+    if keyed:
+        return KeyedDestinations(keyed)
     of_rounds = [layout for layout in layouts if isinstance(layout, RoundRuns)]
     if of_rounds:
         return RoundDestinations(of_rounds)
