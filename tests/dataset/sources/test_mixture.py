@@ -18,6 +18,7 @@ from windrow.pipeline.plan.cursor import Cursor, MixturePoint
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
 from windrow.pipeline.shard import run_reader
 from windrow.pipeline.statistics.phases import Span
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
 def source(rows: int, seed: int | None = 1, times: int | None = None, first: int = 0) -> DatasetPipeline:
@@ -179,7 +180,7 @@ def test_a_wait_is_for_the_source_whose_task_ended_last() -> None:
     assert not legs.is_open(0)
     assert legs.passed_change(0, 100) is None
     assert not legs.is_open(0)
-    legs.open(Cursor(0), 8)
+    legs.open(Cursor(0), ShardAssignment(1, 8))
     first = {legs.leg(0).windows[at].source: at for at in reversed(legs.leg(0).rounds.windows(0))}
     for source, stop in ((1, 9.0), (0, 11.0), (1, 13.0), (0, 15.0)):
         history.finish((0, first[source]), stop - 1, stop)
@@ -194,13 +195,16 @@ def test_shares_that_change_at_the_end_of_a_mixture_are_missed_by_nobody() -> No
     planned = pipe._plan.mixture
     assert planned is not None
     legs = MixtureLegs(planned, 1, np.ones(2, np.int64), 1)
-    legs.open(Cursor(0), 8)
+    legs.open(Cursor(0), ShardAssignment(1, 8))
     assert legs.leg(0).stop == 5
     changed = MixturePoint((5, 0), 5, shares=(0, 1), steps=1, steps_row=5)
-    legs.open(Cursor(1, 5, mixed=changed), 8)
+    legs.open(Cursor(1, 5, mixed=changed), ShardAssignment(1, 8))
     assert legs.passed_change(0, 8) is None
     # one that changes before the end is missed by who reads on
-    legs.open(Cursor(1, 4, mixed=MixturePoint((4, 0), 4, shares=(0, 1), steps=1, steps_row=4)), 8)
+    legs.open(
+        Cursor(1, 4, mixed=MixturePoint((4, 0), 4, shares=(0, 1), steps=1, steps_row=4)),
+        ShardAssignment(1, 8),
+    )
     assert legs.passed_change(0, 8) == 4
 
 
