@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -13,15 +14,20 @@ import torch.distributed as dist
 
 import windrow
 from tests.end_to_end.mesh_models import read_cases, report
+from tests.laws.measured_mixtures import begin_measured
 from tests.laws.mixture_cases import MixedCase
-from tests.laws.reading import take_rows
+from tests.laws.reading import take_microbatches
 from windrow.pipeline.shard.shard import Shard
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import Equal
 
 
 @dataclass(frozen=True)
 class Leg:
-    """A mixture, on so many shards: some steps, other shares if there are some, and as many steps once more."""
+    """A mixture, on so many shards: some steps, other shares if there are some, and as many steps once more.
+
+    With ``balance``, its column has been measured first.
+    """
 
     case: MixedCase
     shards: int
@@ -29,6 +35,17 @@ class Leg:
     steps: int
     equal: Equal = False
     shares: dict[str, float] = field(default_factory=dict)
+    balance: Balance | None = None
+
+    def begin(self, shard: Shard) -> Iterator[Any]:
+        """The batches of a shard."""
+        if self.balance is not None:
+            return begin_measured(shard, self.batch_rows, self.balance)
+        return iter(shard.iter_batches(self.batch_rows))
+
+    def pipeline(self, executor: str) -> windrow.DatasetPipeline:
+        """The pipeline of its mixture."""
+        return self.case.pipeline(executor, None if self.balance is None else self.balance.column)
 
     @property
     def stretches(self) -> int:
@@ -43,12 +60,12 @@ def read(shard: Shard, leg: Leg) -> list[list[Any]]:
         if number:
             shard.set_shares(leg.shares)
         try:
-            batches = shard.iter_batches(leg.batch_rows)
+            batches = leg.begin(shard)
         except windrow.PlanError:
             # the mixture has ended; the test knows whether it has
             found.append([])
             continue
-        found.append([take_rows(batch) for batch in islice(batches, leg.steps)])
+        found.append([take_microbatches(batch) for batch in islice(batches, leg.steps)])
     return found
 
 
@@ -62,7 +79,7 @@ def _read_case(legs: list[Leg]) -> None:
     for leg in legs:
         count = dist.get_world_size() // leg.shards
         rank, replica = divmod(dist.get_rank(), count)
-        shard = leg.case.pipeline("auto").shard(
+        shard = leg.pipeline("auto").shard(
             rank=rank,
             world_size=leg.shards,
             replica=(replica, count),

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.laws.mixture_cases import NAMES, MixedCase, MixtureReading, replace_rows
 from tests.laws.reference import divide_by_cost, group_by_length
-from windrow import mixture
 from windrow.core.errors import PlanError, StateError
 from windrow.dataset.dataset import DatasetPipeline
 from windrow.pipeline.checkpoint.mixed_state import digest_schedule
@@ -20,7 +19,7 @@ from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import Equal
 from windrow.shuffle.order.token_budget import TokenBudget
 
-__all__ = ["BUDGETED", "GROUPED", "TOGETHER", "MeasuredReading"]
+__all__ = ["BUDGETED", "GROUPED", "TOGETHER", "MeasuredReading", "begin_measured"]
 
 TOGETHER = st.builds(
     Balance,
@@ -44,6 +43,14 @@ BUDGETED = st.one_of(
 )
 
 
+def begin_measured(shard: Shard, batch_rows: int, balance: Balance) -> Iterator[Any]:
+    """The batches of a shard by a balance, which knows its budget of tokens or its groups."""
+    plain = Balance(balance.column, balance.cost, balance.rows, balance.microbatches)
+    if balance.budget is not None:
+        return iter(shard.iter_batches(token_budget=balance.budget, balance=plain))
+    return iter(shard.iter_batches(batch_rows, balance=plain, group_by_length=balance.group_steps))
+
+
 class MeasuredReading(MixtureReading):
     """The same for a mixture that has measured its rows; sources are balanced together."""
 
@@ -57,16 +64,7 @@ class MeasuredReading(MixtureReading):
         self.row = 0
 
     def pipeline(self) -> DatasetPipeline:
-        case = self.case
-        sources = {NAMES[number]: case.sources[number].pipeline(number) for number in case.members}
-        pipe = mixture(
-            sources,
-            case.shares,
-            seed=case.seed,
-            when_exhausted=case.when_exhausted,
-            length_column=self.column,
-        )
-        return pipe.options(executor=self.executor, progress=False)
+        return self.case.pipeline(self.executor, self.column)
 
     def measure(self, value: int) -> int:
         return value % 2 if self.column == "flag" else value
@@ -175,13 +173,7 @@ class MeasuredReading(MixtureReading):
 
         def begin(shard: Shard) -> Iterator[Any]:
             assert self.balance is not None
-            budget, steps = self.balance.budget, self.balance.group_steps
-            plain = Balance(
-                self.balance.column, self.balance.cost, self.balance.rows, self.balance.microbatches
-            )
-            if budget is not None:
-                return iter(shard.iter_batches(token_budget=budget, balance=plain))
-            return iter(shard.iter_batches(batch_rows, balance=plain, group_by_length=steps))
+            return begin_measured(shard, batch_rows, self.balance)
 
         self.iterators = self._of_all(self.shards, begin)
         return True

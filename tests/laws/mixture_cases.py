@@ -47,9 +47,15 @@ class MixedCase:
     def names(self) -> list[str]:
         return [NAMES[number] for number in self.members]
 
-    def pipeline(self, executor: str | Executor) -> DatasetPipeline:
+    def pipeline(self, executor: str | Executor, length_column: str | None = None) -> DatasetPipeline:
         sources = {NAMES[number]: self.sources[number].pipeline(number) for number in self.members}
-        pipe = mixture(sources, self.shares, seed=self.seed, when_exhausted=self.when_exhausted)
+        pipe = mixture(
+            sources,
+            self.shares,
+            seed=self.seed,
+            when_exhausted=self.when_exhausted,
+            length_column=length_column,
+        )
         return pipe.options(executor=executor, progress=False)
 
     @property

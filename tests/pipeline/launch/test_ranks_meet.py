@@ -218,6 +218,18 @@ def test_lost_torch_store_is_a_stall_error(monkeypatch: pytest.MonkeyPatch) -> N
         meeting.wait(["key"], BRIEFLY, lambda: "rank 1 waits")
 
 
+def test_ranks_of_a_mixture_measure_the_same_column() -> None:
+    def call(meeting: Rendezvous) -> Agreement:
+        source = windrow.range(9).repeat(2).random_shuffle_each_window(seed=3)
+        column = "id" if meeting.rank == 1 else None
+        pipe = windrow.mixture({"a": source}, {"a": 1}, seed=1, length_column=column)
+        return _agree(meeting, Program(pipe._job(), SIZE, True, tuple(range(SIZE))), [])
+
+    for error in _run_ranks(call):
+        assert isinstance(error, PlanError)
+        assert "length_column: rank 0 None, rank 1 'id'" in str(error)
+
+
 def test_packing_is_named_among_the_transforms_of_ranks_that_differ() -> None:
     packing = SequencePacking(4, "id")
 

@@ -140,6 +140,7 @@ def _describe(program: Program) -> dict[str, str]:
         "equal": repr(program.equal),
         "epochs": str(job.epochs or "forever"),
         "transforms": ", ".join(names),
+        "length_column": repr(None if job.mixture is None else job.mixture.length_column),
         "options": f"on_error={options.on_error!r}, cache={options.cache!r}, row_id_column={options.row_id_column!r}",
     }
 
