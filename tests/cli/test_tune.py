@@ -18,7 +18,7 @@ import windrow
 from tests.laws.examples import examples
 from windrow.cli import proposal
 from windrow.cli.main import main
-from windrow.cli.proposal import Goal, make_pipe, propose
+from windrow.cli.proposal import Goal, _Search, make_pipe, propose
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
@@ -151,6 +151,17 @@ def test_data_that_fits_is_one_window_and_cached(small: FileSource) -> None:
     assert any("full shuffle" in reason for reason in found.reasons)
     once = propose(scale(small, 100, text=False, block_bytes=1), Goal(2**30, epochs=1))
     assert "cache" not in once.chosen.options
+
+
+def test_smaller_windows_hold_several_blocks(small: FileSource) -> None:
+    dataset = scale(small, 1_000_000, text=False, block_bytes=1)
+    search = _Search(dataset, Goal(900 * MIB))
+    found = propose(dataset, Goal(900 * MIB))
+    assert found.smaller
+    # as many as a quarter of the windows needs, and one block less
+    for blocks, count in ((8 * found.chosen.windows, 1), (8 * found.chosen.windows - 1, 0)):
+        search.blocks = blocks
+        assert len(search.find_smaller(found.chosen)) == count
 
 
 def test_more_memory_never_shuffles_worse(small: FileSource) -> None:

@@ -14,6 +14,7 @@ pytest.importorskip("ray")
 
 import ray
 
+from windrow.pipeline.executors.ray import watch
 from windrow.pipeline.executors.ray.cluster import ClusterAddress
 from windrow.pipeline.executors.ray.job_file import JobFile, find_jobs
 from windrow.pipeline.executors.ray.watch import _NAME, _read_report, choose_run, find_cluster
@@ -127,3 +128,15 @@ def test_names_of_coordinators() -> None:
     # the host of a shard's replicas is named after the run too
     for name in (f"windrow-run-{number}-0-{number}", f"my-windrow-run-{number}", "windrow-run-1"):
         assert not _NAME.match(name)
+
+
+def test_the_environment_names_the_cluster_if_the_user_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch.services, "find_gcs_addresses", lambda: set(HERE))
+    monkeypatch.setattr(watch, "find_jobs", lambda: [JOB])
+    watcher = watch.Watcher()
+    monkeypatch.setenv("RAY_ADDRESS", HERE[1])
+    assert watcher.find(None)["address"] == HERE[1]
+    assert watcher.find(JOB.address)["token"] is True
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    with pytest.raises(PlanError, match="2 Ray clusters"):
+        watcher.find(None)
