@@ -189,6 +189,29 @@ def test_a_state_in_the_middle_of_a_group_needs_the_same_mixture() -> None:
         next(shard.iter_batches(8))
 
 
+def test_a_group_that_was_the_last_needs_the_same_passes() -> None:
+    """Sources were dropped in it, so that it had other rows than with more passes."""
+    shards = mix(passes=1, when_exhausted="drop").split(2)
+    read(shards, 3, batch_size=8, group_by_length=100)
+    state = shards[0].state_dict()
+    assert state["groups"] == "36 steps of 16 rows by tokens"
+    for passes in (2, None):
+        with pytest.raises(StateError, match="in the middle of a group of 36 steps"):
+            mix(passes=passes, when_exhausted="drop").split(2, state_dict=state)
+    again = mix(passes=1, when_exhausted="drop").split(2, state_dict=state)
+    assert len(flat(read(again, batch_size=8))) == 590 - 48
+
+
+def test_a_group_is_read_to_its_end_before_steps_end_by_tokens() -> None:
+    shards = mix().split(2)
+    read(shards, 3, batch_size=8, group_by_length=5)
+    with pytest.raises(StateError, match="batch_size= up to row 80, where the group ends"):
+        read(shards, 1, token_budget=100)
+    read(shards, 2, batch_size=8)
+    assert shards[0].state_dict()["groups"] == ""
+    assert read(shards, 1, token_budget=100)
+
+
 def test_rows_are_measured_as_the_sources_deliver_them() -> None:
     def shorten(batch: dict[str, Any]) -> dict[str, Any]:
         return {**batch, "tokens": [row[:3] for row in batch["tokens"]]}
@@ -226,6 +249,11 @@ def test_what_steps_by_length_need_is_said() -> None:
     with pytest.raises(PlanError, match="unit='rows'"):
         read(by_steps.split(2), 1, token_budget=100)
     five = windrow.from_arrow(pa.table({"id": [1, 2], "tokens": [[0] * 5] * 2})).repeat()
-    pipe = windrow.mixture({"a": five}, {"a": 1}, seed=1, length_column="tokens")
-    with pytest.raises(PlanError, match="leaves out all rows of the sources 'a'"):
-        read(pipe.split(2), 1, token_budget=TokenBudget(4, long_rows="drop"))
+    one = windrow.from_arrow(pa.table({"id": [7] * 6, "tokens": [[0]] * 6}))
+    # the other one has rows that fit, and no more of them
+    for sources in ({"a": five}, {"a": five, "b": one.repeat(1)}):
+        pipe = windrow.mixture(
+            sources, dict.fromkeys(sources, 1), seed=1, when_exhausted="drop", length_column="tokens"
+        )
+        with pytest.raises(PlanError, match="leaves out all rows of the sources 'a'"):
+            read(pipe.split(1), 3, token_budget=TokenBudget(4, long_rows="drop"))

@@ -44,10 +44,13 @@ class MixedState:
     schedule: str
     is_set: bool
     sources: tuple[tuple[str, MixedSourceState], ...]
+    # in the middle of a group by length, which begins at the row: a digest of where the rows of sources come in it
+    group: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values."""
         return {
+            **({"group": self.group} if self.group else {}),
             "since": self.since,
             "steps": self.steps,
             "schedule": self.schedule,
@@ -59,8 +62,10 @@ class MixedState:
         }
 
 
-def describe_mixture(mixture: Mixture, leg: MixtureLeg | None = None, row: int = 0) -> MixedState:
-    """The state of a mixture at a row of one of its legs; at its start without one."""
+def describe_mixture(
+    mixture: Mixture, leg: MixtureLeg | None = None, row: int = 0, group: LengthGroups | None = None
+) -> MixedState:
+    """The state of a mixture at a row of one of its legs; at its start without one. A ``group`` begins there."""
     at = leg or mixture.leg(mixture.start, 0, 1)
     point, counts = at.point_at(row), at.counts_at(row).tolist()
     weights = at.weights_at(row).tolist()
@@ -75,7 +80,27 @@ def describe_mixture(mixture: Mixture, leg: MixtureLeg | None = None, row: int =
                 mixture.sources, counts, weights, _begun(at, row), strict=True
             )
         ),
+        group="" if group is None else _digest_group(mixture, point, group),
     )
+
+
+def _digest_group(mixture: Mixture, point: MixturePoint, group: LengthGroups) -> str:
+    """A digest of where the rows of each source come in a group; empty if the mixture ends within it."""
+    first, size = group.first_row, group.step_rows
+    leg = mixture.leg(point, first, size, LegOrder(size, first % size, group))
+    if leg.stop < group.stop_row:
+        return ""
+    parts = [
+        (
+            max(each.start, first),
+            min(each.stop, group.stop_row),
+            each.sequence.weights.tolist(),
+            each.counts_at(max(each.start, first)).tolist(),
+        )
+        for each in leg.stretches
+        if each.start < group.stop_row and each.stop > first
+    ]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
 def _begun(leg: MixtureLeg, row: int) -> list[int]:
@@ -112,9 +137,14 @@ def parse_mixed(value: Any) -> MixedState | None:
         if rows is None or weight is None or begun is None or rows < 0 or weight < 0 or begun < -1:
             return None
         sources.append((name, MixedSourceState(digest, rows, weight, begun)))
-    if since is None or steps is None or since < 0 or steps < 0 or not isinstance(schedule, str):
+    group = value.get("group", "")
+    if since is None or steps is None or since < 0 or steps < 0:
         return None
-    return MixedState(since, steps, schedule, bool(as_integer(is_set) or is_set is True), tuple(sources))
+    if not isinstance(schedule, str) or not isinstance(group, str):
+        return None
+    return MixedState(
+        since, steps, schedule, bool(as_integer(is_set) or is_set is True), tuple(sources), group
+    )
 
 
 def find_changed(then: MixedState, now: MixedState) -> Iterator[tuple[str, str, str]]:
@@ -168,10 +198,8 @@ def resume_mixture(mixture: Mixture, state: MixedState, cursor: Cursor) -> Curso
         at = same if goes_on else at
     groups = cursor.groups
     if groups is not None:
-        size = groups.step_rows
-        leg = mixture.leg(at, row, size, LegOrder(size, row % size, groups))
-        is_whole = not leg.is_last or leg.stop >= groups.stop_row
-        _check_groups(mixture, groups, cursor.row, is_same=is_same and goes_on and is_whole)
+        is_same = is_same and goes_on and state.group == _digest_group(mixture, at, groups)
+        _check_groups(mixture, groups, cursor.row, is_same=is_same)
     found = mixture.cursor(cursor.epoch, at, cursor.row // mixture.row_tokens)
     return replace(found, assigned=cursor.assigned, groups=groups)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
 from windrow.pipeline.plan.mixed_source import MixedSource, NeededWindow
-from windrow.pipeline.plan.mixture import MixtureLeg
+from windrow.pipeline.plan.mixture import Mixture, MixtureLeg
 from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan, find_list_limit
 from windrow.shuffle.kernels.pieces import piece_rows
 from windrow.shuffle.order.balance import Balance
@@ -32,6 +32,14 @@ def lengths_of_blocks(source: MixedSource) -> list[Floats]:
     """What the rows of each block of a source measure."""
     assert source.lengths is not None, "rows have been measured"
     return np.split(source.lengths, np.cumsum(source.rows)[:-1])
+
+
+def expect_rows(mixture: Mixture, assignment: ShardAssignment) -> int:
+    """About how many rows have as many steps as a leg may have, if these end by their tokens."""
+    budget, sources = assignment.cost_balance.budget, mixture.sources
+    mean = sum(each.total_length for each in sources) / max(1, sum(each.pass_rows for each in sources))
+    assert budget is not None, "steps end by their tokens"
+    return max(1, int(_MOST_STEPS * assignment.shards * budget.tokens / min(max(1.0, mean), budget.tokens)))
 
 
 def order_of_window(leg: MixtureLeg, needed: NeededWindow) -> ScatteredOrder:
@@ -120,9 +128,19 @@ class MeasuredLeg:
         return found
 
     def check_budget(self, balance: Balance) -> None:
-        """Raise PlanError if no step can ever be made, since all rows from here on have too many tokens."""
-        budget, sources = balance.budget, [self.leg.mixture.sources[at] for at in self.leg.shared_sources()]
+        """Raise PlanError if no step can ever be made, since all rows behind the leg have too many tokens."""
+        leg, budget = self.leg, balance.budget
         assert budget is not None, "steps end by their tokens"
+        shared = np.sum([weights for _, stop, weights in leg.phases() if stop > leg.stop], axis=0)
+        totals = [source.total_rows for source in leg.mixture.sources]
+        sources = [
+            source
+            for source, share, total, count in zip(
+                leg.mixture.sources, shared, totals, leg.counts_at(leg.stop), strict=True
+            )
+            # one that comes behind the leg
+            if share and (total is None or total > count)
+        ]
         lengths = [source.lengths for source in sources if source.lengths is not None]
         if not any(budget.count(each, balance.column).any() for each in lengths):
             names = ", ".join(repr(source.name) for source in sources)

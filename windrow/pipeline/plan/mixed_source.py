@@ -48,6 +48,11 @@ class MixedSource:
         """Rows of a pass, or sequences."""
         return int(self.rows.sum()) // self.row_tokens
 
+    @cached_property
+    def total_length(self) -> float:
+        """The sum of what the rows of a pass measure."""
+        return 0.0 if self.lengths is None else float(self.lengths.sum(dtype=np.float64))
+
     @property
     def row_tokens(self) -> int:
         """Tokens of a row that is a sequence, else 1."""

@@ -141,7 +141,7 @@ class MixtureLeg:
         totals = [source.total_rows for source in mixture.sources]
         limits = np.array([_MAX_ROWS if total is None else total for total in totals], np.int64)
         budget, horizon = self._work_budget, self.order.stop
-        for begin, stop, weights in self._phases():
+        for begin, stop, weights in self.phases():
             at = max(at, begin)
             while at < stop:
                 left = np.where(counts < limits, weights, 0)
@@ -171,7 +171,7 @@ class MixtureLeg:
                 counts = counts + sequence.counts(end - at)
                 at = end
 
-    def _phases(self) -> Iterator[tuple[int, int, Ints]]:
+    def phases(self) -> Iterator[tuple[int, int, Ints]]:
         """Where each phase begins and ends, and its weights."""
         mixture, point, names = self.mixture, self.point, self.mixture.names
         if point.shares is not None:
@@ -189,11 +189,6 @@ class MixtureLeg:
         ends = [*(begin for begin, _ in begins[1:]), _MAX_ROWS]
         for (begin, phase), stop in zip(begins, ends, strict=True):
             yield begin, stop, np.array(phase.weights(names), np.int64)
-
-    def shared_sources(self) -> list[int]:
-        """The sources that have a share at some row from the leg's first one on."""
-        weights = [each for _, stop, each in self._phases() if stop > self.row]
-        return np.flatnonzero(np.sum(weights, axis=0)).tolist()
 
     @cached_property
     def _counted_steps(self) -> tuple[int, int]:
@@ -254,7 +249,7 @@ class MixtureLeg:
 
     def _changes_at(self, row: int) -> bool:
         """Whether a phase begins at a row; the first one does at the leg's point."""
-        return any(begin == row for begin, _, _ in self._phases())
+        return any(begin == row for begin, _, _ in self.phases())
 
     def counts_at(self, row: int) -> Ints:
         """(sources,) the rows of each source before a row of the mixture."""
@@ -276,7 +271,7 @@ class MixtureLeg:
 
     def weights_at(self, row: int) -> Ints:
         """(sources,) the weights of the phase that holds at a row, those of exhausted sources included."""
-        phases = list(self._phases())
+        phases = list(self.phases())
         return next((weights for _, stop, weights in phases if row < stop), phases[-1][2])
 
     def point_at(self, row: int) -> MixturePoint:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
 from windrow.pipeline.plan.leg_order import LegOrder
-from windrow.pipeline.plan.measured_leg import MeasuredLeg
+from windrow.pipeline.plan.measured_leg import MeasuredLeg, expect_rows
 from windrow.pipeline.plan.mixed_step_places import divide_rows_of_source, divide_sequences_of_source
 from windrow.pipeline.plan.mixture import KEPT_LEGS, Mixture, MixtureLeg
 from windrow.pipeline.plan.window_places import (
@@ -108,20 +108,25 @@ class MixtureLegs:
     ) -> LegStart:
         """The start of the leg that ends with a step, given one whose last step may not be whole."""
         point, row, step_rows, _ = start
-        leg = self.mixture.leg(*start)
+        longest = self.mixture.leg(*start)
         if stop is not None:
-            return (
-                start if leg.is_last and leg.stop == stop else (point, row, step_rows, LegOrder(0, stop=stop))
-            )
+            is_known = longest.is_last and longest.stop == stop
+            return start if is_known else (point, row, step_rows, LegOrder(0, stop=stop))
+        rows = expect_rows(self.mixture, assignment)
         while True:
+            leg = longest
+            if row + rows < longest.stop:
+                leg = self.mixture.leg(point, row, step_rows, LegOrder(0, stop=row + rows))
             measured = MeasuredLeg(leg)
             cuts = measured.cut(assignment)
             if leg.is_last or len(cuts.starts) > 1:
                 break
             # not even one step is whole
             measured.check_budget(assignment.cost_balance)
-            start = point, row, step_rows, LegOrder(0, least_rows=2 * (leg.stop - row))
-            leg = self.mixture.leg(*start)
+            rows *= 2
+            if leg is longest:
+                start = point, row, step_rows, LegOrder(0, least_rows=2 * (leg.stop - row))
+                longest = self.mixture.leg(*start)
         if not (leg.is_last and cuts.is_complete):
             start = point, row, step_rows, LegOrder(0, stop=cuts.starts[-1])
             measured = measured.up_to(self.mixture.leg(*start))

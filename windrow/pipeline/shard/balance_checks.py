@@ -38,6 +38,11 @@ def check_balance(job: Job, balance: Balance) -> None:
 def check_groups(at: Cursor, balance: Balance | None) -> None:
     """Raise StateError if an epoch that was begun in groups by length would go on in another order."""
     groups = at.groups if at.row else None
+    if groups is not None and at.mixed is not None and balance is not None and balance.budget is not None:
+        raise StateError(
+            f"the mixture is at row {at.row:,}, in the middle of a group of {groups.steps} steps by length: give "
+            f"batch_size= up to row {groups.stop_row:,}, where the group ends, and token_budget= from there on"
+        )
     if groups is not None and (balance is None or balance.column != groups.column):
         raise StateError(
             f"rows of epoch {at.epoch} up to row {at.row:,} were read with group_by_length={groups.steps} by column "

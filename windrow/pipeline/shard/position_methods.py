@@ -52,7 +52,7 @@ class PositionMethods(BaseShard):
         mixed = None
         if mixture is not None:
             leg = mixture.leg_at(cursor)
-            mixed = describe_mixture(mixture, leg, mixture.known_row(cursor))
+            mixed = describe_mixture(mixture, leg, mixture.known_row(cursor), cursor.groups)
         return self._stream.at(cursor, shards=shards, batch_size=batch_size, mixture=mixed).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> None:
