@@ -36,21 +36,18 @@ BUDGETS = st.builds(
     st.just(Balance("x", "length ** 2", microbatches=2)),
     st.builds(TokenBudget, st.sampled_from([400_000, 900_000]), padded=st.booleans()),
 )
-LEGS = st.lists(
-    st.builds(
-        Leg,
-        st.just(CASE),
-        st.sampled_from([1, 2, 4]),
-        st.integers(1, 6),
-        st.integers(0, 9),
-        st.just(False),
-        balance=(GROUPED | TOGETHER).map(lambda each: Balance("x", each.cost, each.rows, each.microbatches))
-        | GROUPED.filter(lambda each: each.column == "x")
-        | BUDGETS,
-    ),
-    min_size=2,
-    max_size=4,
-)
+GROUPINGS = (GROUPED | TOGETHER).filter(lambda each: each.column == "x")
+
+
+def legs(balances: st.SearchStrategy[Balance]) -> st.SearchStrategy[list[Leg]]:
+    """A mixture that is read on with other numbers of shards and other balances."""
+    shards, rows, steps = st.sampled_from([1, 2, 4]), st.integers(1, 6), st.integers(0, 9)
+    leg = st.builds(Leg, st.just(CASE), shards, rows, steps, st.just(False), balance=balances)
+    return st.lists(leg, min_size=2, max_size=4)
+
+
+# a group is read to its end before steps end by their tokens
+LEGS = legs(GROUPINGS) | legs(BUDGETS)
 
 
 def expect(legs: list[Leg]) -> list[tuple[list[Any], dict[str, Any]]]:

@@ -229,11 +229,11 @@ def change_shares(mixture: Mixture, cursor: Cursor, step_rows: int, given: Any) 
             f"{mixture.names}"
         )
     if cursor.groups is not None:
-        left = -(-(cursor.groups.stop_row - cursor.row) // cursor.groups.step_rows)
+        left = -(-(cursor.groups.stop_row - cursor.row) // max(1, step_rows))
         raise PlanError(
             f"set_shares() comes in the middle of a group of {cursor.groups.steps} steps, whose rows have been "
-            f"chosen: with group_by_length={cursor.groups.steps}, call it after a multiple of so many steps. The next "
-            f"one comes after {left} more"
+            f"chosen: with group_by_length={cursor.groups.steps}, call it between groups. This one ends after {left} "
+            "more steps"
         )
     leg = mixture.leg_at(cursor, step_rows)
     row = leg.row

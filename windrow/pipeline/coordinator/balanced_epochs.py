@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,12 @@ class BalancedEpochs:
         if places.left_out:
             self._left_out[epoch, window] = places.left_out
         self.note_steps(epoch, window, places.imbalances, places.padded_lengths)
+
+    def note_rounds(self, epoch: int, rounds: Mapping[int, NumberedRound]) -> None:
+        """Note the rounds that a source's window has rows in, each of them once."""
+        known = self._figures.get(epoch, {})
+        for number in [number for number in rounds if number not in known]:
+            self.note(epoch, number, rounds[number])
 
     def note_steps(
         self, epoch: int, window: int, imbalances: Sequence[float], padded_lengths: tuple[float, float]

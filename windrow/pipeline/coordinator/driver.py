@@ -373,8 +373,7 @@ class Driver:
             )
             if self._program.legs is None:
                 self._balanced.note(work.epoch, work.window, buffered.places)
-            for number, of_round in buffered.places.rounds.items():
-                self._balanced.note(work.epoch, number, of_round)
+            self._balanced.note_rounds(work.epoch, buffered.places.rounds)
             buffered.keys.clear()
         measure = self._balanced.column(work.epoch)
         task = self._program.task(work, stage, self._rows.array, buffered.places, measure)

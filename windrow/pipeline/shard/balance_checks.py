@@ -38,12 +38,16 @@ def check_balance(job: Job, balance: Balance) -> None:
 def check_groups(at: Cursor, balance: Balance | None) -> None:
     """Raise StateError if an epoch that was begun in groups by length would go on in another order."""
     groups = at.groups if at.row else None
-    if groups is not None and at.mixed is not None and balance is not None and balance.budget is not None:
+    if groups is None:
+        return
+    is_other = balance is None or balance.column != groups.column
+    if at.mixed is not None and (is_other or (balance is not None and balance.budget is not None)):
         raise StateError(
             f"the mixture is at row {at.row:,}, in the middle of a group of {groups.steps} steps by length: give "
-            f"batch_size= up to row {groups.stop_row:,}, where the group ends, and token_budget= from there on"
+            f"batch_size= and balance=windrow.Balance({groups.column!r}) up to row {groups.stop_row:,}, where the "
+            "group ends"
         )
-    if groups is not None and (balance is None or balance.column != groups.column):
+    if is_other:
         raise StateError(
             f"rows of epoch {at.epoch} up to row {at.row:,} were read with group_by_length={groups.steps} by column "
             f"{groups.column!r}: pass balance=windrow.Balance({groups.column!r}) until the epoch's end, so that the "

@@ -44,7 +44,12 @@ class NumberedRound:
     @cached_property
     def ends(self) -> Ints:
         """(destinations + 1,) where the runs of each destination begin, and where the last one's end."""
-        return np.append(0, np.cumsum([layout.slice_starts[-1] for layout in self.layouts], dtype=np.int64))
+        return np.append(0, np.cumsum(self.counts))
+
+    @cached_property
+    def counts(self) -> Ints:
+        """(destinations,) the runs of each destination."""
+        return np.array([layout.slice_starts[-1] for layout in self.layouts], np.int64)
 
 
 def number_round(
@@ -100,7 +105,7 @@ def lay_out_window(
     layouts, keys
         The layouts, and (rows,) the key of each row.
     """
-    counts = np.array([np.diff(each.ends) for each in rounds], np.int64)
+    counts = np.stack([each.counts for each in rounds])
     # by destination, where each round's runs begin among those of the window
     starts = [np.append(0, np.cumsum(of_destination)) for of_destination in counts.T]
     totals = np.append(0, np.cumsum([each[-1] for each in starts]))
@@ -117,6 +122,7 @@ def lay_out_window(
             continue
         sources, found, places = each.destinations.assign(each.numbers[rows[own] - each.first_row])
         destinations = np.searchsorted(each.ends, found, side="right") - 1
+        # rows that no shard gets are behind all runs
         is_held = destinations < len(layouts)
         shifts = np.array([total + start[at] for total, start in zip(totals, starts, strict=False)])
         shifts = np.append(shifts - each.ends[:-1], 0)
