@@ -49,14 +49,10 @@ class MixedCase:
 
     def pipeline(self, executor: str | Executor, length_column: str | None = None) -> DatasetPipeline:
         sources = {NAMES[number]: self.sources[number].pipeline(number) for number in self.members}
-        pipe = mixture(
-            sources,
-            self.shares,
-            seed=self.seed,
-            when_exhausted=self.when_exhausted,
-            length_column=length_column,
+        options: Any = {"when_exhausted": self.when_exhausted, "length_column": length_column}
+        return mixture(sources, self.shares, seed=self.seed, **options).options(
+            executor=executor, progress=False
         )
-        return pipe.options(executor=executor, progress=False)
 
     @property
     def packed(self) -> int:

@@ -185,9 +185,9 @@ def test_a_state_in_the_middle_of_a_group_needs_the_same_mixture() -> None:
     with pytest.raises(StateError, match="in the middle of a group"):
         mix(when_exhausted="drop").split(2, state_dict=state)
     (shard,) = mix().split(1, state_dict=state)
-    for arguments in ({}, {"balance": Balance("length")}):
+    for balance in (None, Balance("length")):
         with pytest.raises(StateError, match=r"Balance\('tokens'\) up to row 80, where the group ends"):
-            shard.iter_batches(8, **arguments)
+            shard.iter_batches(8, balance=balance)
 
 
 def test_a_group_that_was_the_last_needs_the_same_passes() -> None:

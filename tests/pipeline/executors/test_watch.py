@@ -131,7 +131,7 @@ def test_names_of_coordinators() -> None:
 
 
 def test_the_environment_names_the_cluster_if_the_user_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch.services, "find_gcs_addresses", lambda: set(HERE))
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", lambda: set(HERE))
     monkeypatch.setattr(watch, "find_jobs", lambda: [JOB])
     watcher = watch.Watcher()
     monkeypatch.setenv("RAY_ADDRESS", HERE[1])
