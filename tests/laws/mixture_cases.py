@@ -50,9 +50,8 @@ class MixedCase:
     def pipeline(self, executor: str | Executor, length_column: str | None = None) -> DatasetPipeline:
         sources = {NAMES[number]: self.sources[number].pipeline(number) for number in self.members}
         options: Any = {"when_exhausted": self.when_exhausted, "length_column": length_column}
-        return mixture(sources, self.shares, seed=self.seed, **options).options(
-            executor=executor, progress=False
-        )
+        pipe = mixture(sources, self.shares, seed=self.seed, **options)
+        return pipe.options(executor=executor, progress=False)
 
     @property
     def packed(self) -> int:
@@ -334,12 +333,11 @@ class MixtureReading:
     def resume(self, case: MixedCase, shards: int, equal: Equal) -> None:
         state = self.save()
         self.close()
-        self.case, self.model = case, self.model.resumed(case)
-        self.has_ended = False
+        self.case, self.model, self.has_ended = case, self.model.resumed(case), False
         self.split(shards, equal, state)
 
     def close(self) -> None:
-        self.iterators = []
+        self.leave()
         for shard in self.shards:
             shard.close()
 
