@@ -70,10 +70,7 @@ class Mixture:
     def leg(self, point: MixturePoint, row: int, step_rows: int, order: LegOrder | None = None) -> MixtureLeg:
         """The leg from a row on. The latest ones are kept, since a run, its shards and states plan the same."""
         found = self._legs.get(key := (point, row, step_rows, order))
-        if found is not None:
-            # the latest ones stay
-            self._legs[key] = self._legs.pop(key, found)
-        else:
+        if found is None:
             found = MixtureLeg(self, point, row, step_rows, order)
             while len(self._legs) >= KEPT_LEGS:
                 self._legs.pop(next(iter(self._legs)), None)
