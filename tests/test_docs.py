@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import os
 import re
 import runpy
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,8 +43,20 @@ def test_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         pytest.importorskip(library)
     run_snippets(RUN[name])
     if WRITING.search("".join(find_snippets(RUN[name]))):
-        # readers run a page again, in the folder that it has filled
+        # Readers run a page again, in the folder that it has filled. Nothing may still read the files that it writes
+        # anew: a mapped file that becomes shorter ends the process.
+        wait_for_readers()
         run_snippets(RUN[name])
+
+
+def wait_for_readers() -> None:
+    """Wait until the shards that the page has dropped have closed, but not for what another test has left."""
+    gc.collect()
+    until = time.monotonic() + 20
+    while time.monotonic() < until and any(
+        thread.name.startswith("windrow") for thread in threading.enumerate()
+    ):
+        time.sleep(0.01)
 
 
 # it starts several pools of actors, one after the other
