@@ -191,7 +191,7 @@ def _check_length_column(column: Any, packed: PackedSources | None) -> None:
 
 def _measure(name: str, plan: LogicalPlan, rows: NDArray[np.int64], column: str) -> NDArray[np.float32]:
     """(rows,) what the rows of a source measure, which has so many in each block."""
-    parent = make_parent(replace(plan, before=plan.maps, after=()))
+    parent = make_parent(plan)
     check_measurable(parent.schema, column, f"mixture, source {name!r}: ")
     found = parent.measure_rows(column)
     if [len(each) for each in found] != rows.tolist():

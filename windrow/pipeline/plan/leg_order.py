@@ -65,7 +65,7 @@ class LegOrder:
         return found
 
     def group_before(self, leg_row: int, row: int, stop: int) -> LengthGroups | None:
-        """The same for a leg that ends at ``stop``, where the last group has as many steps as there are."""
+        """`group_at` for a leg that ends at ``stop``, where the last group has as many steps as there are."""
         group = self.group_at(leg_row, row)
         if group is None or group.stop_row <= stop:
             return group

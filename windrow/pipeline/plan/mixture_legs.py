@@ -48,10 +48,9 @@ class MixtureLegs:
     sequences, and all else counts tokens.
     """
 
-    def __init__(self, mixture: Mixture, shards: int, sizes: NDArray[np.int64], task_bytes: int) -> None:
+    def __init__(self, mixture: Mixture, sizes: NDArray[np.int64], task_bytes: int) -> None:
         self.mixture = mixture
         self._row_tokens = mixture.row_tokens
-        self._shards = shards
         self._sizes = sizes
         self._task_bytes = task_bytes
         # what `Mixture.leg` plans them from; the mixture keeps the plans of the latest

@@ -145,7 +145,7 @@ class Program:
     def legs(self) -> MixtureLegs | None:
         """Of a mixture, what takes the place of its epochs' plans."""
         mixture, sizes = self.job.mixture, self.job.source.blocks.memory_bytes
-        return None if mixture is None else MixtureLegs(mixture, self.shards, sizes, self.task_bytes)
+        return None if mixture is None else MixtureLegs(mixture, sizes, self.task_bytes)
 
     @property
     def windows_known(self) -> bool:
