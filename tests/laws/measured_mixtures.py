@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from tests.laws.mixture_balance import BALANCES
 from tests.laws.mixture_cases import NAMES, MixedCase, MixtureReading, replace_rows
 from tests.laws.reference import divide_by_cost, group_by_length
 from windrow.core.errors import PlanError, StateError
@@ -21,13 +22,7 @@ from windrow.shuffle.order.token_budget import TokenBudget
 
 __all__ = ["BUDGETED", "GROUPED", "TOGETHER", "MeasuredReading", "begin_measured"]
 
-TOGETHER = st.builds(
-    Balance,
-    st.sampled_from(["x", "flag"]),
-    st.sampled_from(["length", "length ** 2"]),
-    st.sampled_from(["equal", "free"]),
-    st.integers(1, 3),
-)
+TOGETHER = BALANCES
 GROUPED = st.builds(Balance.with_groups, TOGETHER, st.integers(2, 4))
 # the numbers in "x" are 100,000 and more for each source, and "flag" is 0 or 1
 _BUDGETS = st.builds(

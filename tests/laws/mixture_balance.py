@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import Equal
@@ -14,6 +15,14 @@ from windrow.shuffle.order.step_balance import balance_steps
 
 # the microbatches of each shard's batch
 Batches = list[list[list[Any]]]
+
+BALANCES = st.builds(
+    Balance,
+    st.sampled_from(["x", "flag"]),
+    st.sampled_from(["length", "length ** 2"]),
+    st.sampled_from(["equal", "free"]),
+    st.integers(1, 4),
+)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.examples import examples
+from tests.laws.mixture_balance import BALANCES
 from tests.laws.mixture_cases import (
     MIXTURES,
     NAMES,
@@ -58,13 +59,6 @@ class Script:
     turns: list[Turn]
 
 
-BALANCES = st.builds(
-    Balance,
-    st.sampled_from(["x", "flag"]),
-    st.sampled_from(["length", "length ** 2"]),
-    st.sampled_from(["equal", "free"]),
-    st.integers(1, 4),
-)
 # switched on and off
 MIXED_BALANCES = st.lists(BALANCES | st.none(), min_size=1, max_size=3).filter(any)
 EQUAL: st.SearchStrategy[Equal] = st.sampled_from([False, False, True, "pad"])
