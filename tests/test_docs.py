@@ -43,8 +43,8 @@ def test_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         pytest.importorskip(library)
     run_snippets(RUN[name])
     if WRITING.search("".join(find_snippets(RUN[name]))):
-        # Readers run a page again, in the folder that it has filled. Nothing may still read the files that it writes
-        # anew: a mapped file that becomes shorter ends the process.
+        # Readers run a page again, in the folder that it has filled. Nothing may still read the files that it
+        # replaces: a mapped file that becomes shorter ends the process.
         wait_for_readers()
         run_snippets(RUN[name])
 
