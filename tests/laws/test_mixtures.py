@@ -27,7 +27,7 @@ from tests.laws.mixture_cases import (
 from tests.laws.reading import ScrambledThreads
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.plan import mixture
+from windrow.pipeline.plan import leg
 from windrow.pipeline.plan.shares import Shares
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import WindowCut
@@ -136,8 +136,8 @@ def short_legs(blocks: int) -> Iterator[None]:
     """Plan about this many blocks at a time; 0: as always."""
     with pytest.MonkeyPatch.context() as patch:
         if blocks:
-            patch.setattr(mixture, "_LEG_WORK", blocks)
-            patch.setattr(mixture, "_LEG_WINDOWS", 1)
+            patch.setattr(leg, "_LEG_WORK", blocks)
+            patch.setattr(leg, "_LEG_WINDOWS", 1)
         yield
 
 

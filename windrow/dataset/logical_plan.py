@@ -165,7 +165,6 @@ class LogicalPlan:
 
     def packed(self, packing: SequencePacking) -> LogicalPlan:
         """Pack documents into sequences, once, in the order of the shuffle."""
-        self._check_no_mixture(str(packing))
         if self.packing is not None:
             raise PlanError(f"the pipeline already packs ({self.packing}): keep one pack() call")
         if self.sort is not None:
@@ -204,7 +203,7 @@ class LogicalPlan:
         """Add a transform: after the shuffle, or `packed`, if the plan already has one, else before it."""
         if self.delivers_blocks:
             return replace(self, before=(*self.before, stage))
-        is_packed = self.packing is not None and self.mixture is None
+        is_packed = self._packs
         step = "pack()" if is_packed else f"{self._shuffle_call}()"
         plan = self._with_late_stages_before()
         if stage.only_drops and plan.sort is None and not (plan.packing or plan.mixture or plan.after):
@@ -238,6 +237,12 @@ class LogicalPlan:
 
     def job(self) -> Job:
         """Return the job that delivers this plan's epochs."""
+        mixture = self.mixture
+        if mixture is not None and self.packing is None and "tokens" in (mixture.unit, mixture.shares.unit):
+            raise PlanError(
+                "mixture: shares and schedules of tokens are for documents that are packed: end the mixture, or each "
+                "source, with pack(seq_len, columns)"
+            )
         return Job(
             self.read_source,
             self.window_cut,
@@ -252,6 +257,11 @@ class LogicalPlan:
             sort=self.sort,
             mixture=self.mixture,
         )
+
+    @property
+    def _packs(self) -> bool:
+        """Whether the rows of the source are packed here, and not those of a mixture's sources."""
+        return self.packing is not None and (self.mixture is None or self.mixture.joined is not None)
 
     @property
     def _shuffle_call(self) -> str:
@@ -286,7 +296,7 @@ class LogicalPlan:
             steps.append(f".{self._seeded_call}(seed={self.seed})")
         if self.sort is not None:
             steps.append(f".{self.sort}")
-        if self.packing is not None and self.mixture is None:
+        if self._packs:
             steps.append(f".{self.packing}")
         steps += [_map_text(stage) for stage in self.after]
         changed = _options_text(self.options)

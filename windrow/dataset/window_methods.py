@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_blocks, check_places, check_sort
+from windrow.dataset.joined_mixture import join_documents
 from windrow.dataset.logical_plan import LogicalPlan, check_columns, windowed_plan
 from windrow.dataset.readable import Readable
 from windrow.dataset.transforms.transform_methods import Transformable
@@ -192,7 +193,8 @@ class WindowMethods(Readable):
             long_documents=long_documents,
             boundaries=boundaries,
         )
-        return type(self)(self._plan.packed(packing))
+        plan = self._plan
+        return type(self)(plan.packed(packing) if plan.mixture is None else join_documents(plan, packing))
 
     def foreach_window(self: Self, fn: Callable[[Any], Any]) -> Self:
         """Apply transforms to the rows of each window.

@@ -13,7 +13,7 @@ import pytest
 
 import windrow
 from windrow import DatasetPipeline, PlanError, Shares, SourceError, StateError, TransformError
-from windrow.pipeline.plan import mixture as planning
+from windrow.pipeline.plan import leg as planning
 
 LENGTHS = (3, 0, 7, 1, 5, 12, 2, 4)
 INT32 = pa.int32()

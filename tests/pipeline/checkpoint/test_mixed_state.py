@@ -24,7 +24,8 @@ from windrow.pipeline.checkpoint.mixed_state import (
     resume_mixture,
 )
 from windrow.pipeline.plan.cursor import Cursor
-from windrow.pipeline.plan.mixture import Mixture, MixtureLeg
+from windrow.pipeline.plan.mixture import Mixture
+from windrow.pipeline.plan.mixture_leg import MixtureLeg
 from windrow.pipeline.plan.shares import Shares
 
 ROWS = 120

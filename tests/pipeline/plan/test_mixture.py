@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from tests.laws.examples import examples
 from tests.laws.mixture_cases import MIXTURES, PACKED, MixedCase, MixedRows, SourceCase
-from windrow.pipeline.plan import mixture as planning
+from windrow.pipeline.plan import leg as planning
 from windrow.pipeline.plan.held_windows import find_largest_round
-from windrow.pipeline.plan.mixture import Mixture, MixtureLeg
+from windrow.pipeline.plan.mixture import Mixture
+from windrow.pipeline.plan.mixture_leg import MixtureLeg
 from windrow.pipeline.plan.shares import Shares
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.round_runs import find_slice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,16 +18,11 @@ from windrow.dataset.logical_plan import LogicalPlan, check_columns, make_parent
 from windrow.dataset.sources.packed_sources import PackedSources, find_packed
 from windrow.pipeline.exchange.layouts import CountedBlocks, WholeBlocks
 from windrow.pipeline.plan.mixed_source import MixedSource, mean_window_rows
-from windrow.pipeline.plan.mixture import Mixture, WhenExhausted
+from windrow.pipeline.plan.mixture import Mixture, MixtureUnit, WhenExhausted, count_round_rows
 from windrow.pipeline.plan.output_bytes import stored_row_bytes
 from windrow.pipeline.plan.shares import Shares, make_shares
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_measure import check_measurable
-
-MixtureUnit = Literal["rows", "tokens"]
-
-# decoded bytes of a mixture's window: what is delivered before the windows of sources release memory again
-_ROUND_BYTES = 64 * 2**20
 
 
 def mixture(
@@ -116,7 +111,8 @@ def mixture(
     packed = find_packed(plans, source_column)
     if length_column is not None:
         _check_length_column(length_column, packed)
-    _check_unit(unit, schedule, packed)
+    if unit not in get_args(MixtureUnit):
+        raise PlanError(f"mixture(unit={unit!r}) must be 'rows' or 'tokens'")
     read = plans if packed is None else packed.documents
     if source_column is not None and packed is None:
         read = {name: _with_source_column(name, plan, source_column) for name, plan in plans.items()}
@@ -149,7 +145,7 @@ def mixture(
         )
         first += len(rows)
     row_bytes = stored_row_bytes(joined.source) if packed is None else packed.row_bytes(source.schema)
-    round_rows = max(1, min(_ROUND_BYTES // row_bytes, sum(map(mean_window_rows, mixed))))
+    round_rows = count_round_rows(row_bytes, sum(map(mean_window_rows, mixed)))
     by_rows = schedule if packed is None else schedule.in_rows(packed.seq_len)
     variant = repr((list(plans) if source_column else None, packed))
     return DatasetPipeline(
@@ -158,7 +154,16 @@ def mixture(
             source=replace(source, text=_describe(plans, schedule, call), variant=variant),
             packing=None if packed is None else packed.packing,
             after=() if packed is None else packed.after,
-            mixture=Mixture(tuple(mixed), by_rows, when_exhausted, chosen, round_rows, length_column),
+            mixture=Mixture(
+                tuple(mixed),
+                by_rows,
+                when_exhausted,
+                chosen,
+                round_rows,
+                length_column,
+                unit if packed is None else "rows",
+                source_column,
+            ),
         )
     )
 
@@ -167,16 +172,6 @@ def _describe(plans: Mapping[str, LogicalPlan], schedule: Shares, call: str) -> 
     """How the mixture is printed: its shares, and below the pipeline of each source."""
     sources = [f"{name}: {plan}".replace("\n", "\n  ") for name, plan in plans.items()]
     return "\n  ".join([f"{call} of {schedule}", *sources])
-
-
-def _check_unit(unit: Any, shares: Shares, packed: PackedSources | None) -> None:
-    if unit not in get_args(MixtureUnit):
-        raise PlanError(f"mixture(unit={unit!r}) must be 'rows' or 'tokens'")
-    if packed is None and "tokens" in (unit, shares.unit):
-        raise PlanError(
-            "mixture: unit='tokens' is for sources whose rows are sequences of tokens: end each source with "
-            "pack(seq_len, columns)"
-        )
 
 
 def _check_length_column(column: Any, packed: PackedSources | None) -> None:

@@ -137,12 +137,18 @@ def _describe_mixture(job: Job, mixture: Mixture) -> State:
     return State(
         order=order_version(cuts_row_groups=False),
         schema=job.source.identity().schema,
-        # columns and end tokens belong to the sources
-        packing="" if mixture.seq_len is None else str(mixture.seq_len),
+        # columns and end tokens belong to the sources, unless their documents are joined
+        packing=_describe_packing(job, mixture),
         seed=mixture.seed,
         shuffled="mixture",
         mixture=describe_mixture(mixture),
     )
+
+
+def _describe_packing(job: Job, mixture: Mixture) -> str:
+    if mixture.joined is not None and job.packing is not None:
+        return f"{job.packing.identity} of all sources"
+    return "" if mixture.seq_len is None else str(mixture.seq_len)
 
 
 def _describe_order(job: Job) -> str:

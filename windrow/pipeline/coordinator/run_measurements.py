@@ -66,6 +66,9 @@ class BlockRowCounts:
         self.documents: list[NDArray[np.int32] | None] = []
         if program.job.packing is not None:
             self.documents = [None] * len(self.array)
+            mixture = program.job.mixture
+            if mixture is not None and mixture.joined is not None:
+                self.documents = [*mixture.block_tokens]
         # of each block from which some are left out
         self._dropped: dict[int, int] = {}
         # the latest one that a shard has opened

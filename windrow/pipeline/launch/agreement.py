@@ -141,6 +141,7 @@ def _describe(program: Program) -> dict[str, str]:
         "epochs": str(job.epochs or "forever"),
         "transforms": ", ".join(names),
         "length_column": repr(None if job.mixture is None else job.mixture.length_column),
+        "unit": repr(None if job.mixture is None else job.mixture.unit),
         "options": f"on_error={options.on_error!r}, cache={options.cache!r}, row_id_column={options.row_id_column!r}",
     }
 

@@ -9,11 +9,27 @@ from windrow.shuffle.order.length_groups import LengthGroups
 
 
 @dataclass(frozen=True)
+class JoinedPoint:
+    """Where sequences join the documents of several sources: those that begin before a row.
+
+    ``counts`` are those of each source. The last one is of ``source``, and ``left`` of its tokens come behind the row.
+    With shares of tokens, ``tokens`` are those of the documents that each source has begun since shares last changed.
+    """
+
+    documents: int = 0
+    counts: tuple[int, ...] = ()
+    source: int = 0
+    left: int = 0
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class MixturePoint:
     """Where the shares of a mixture last changed: all that has to be known of what came before.
 
     ``counts`` holds the rows of each source up to ``row``. ``shares`` were set there, in place of the schedule;
-    None: it holds. The mixture's step ``steps`` begins at row ``steps_row``.
+    None: it holds. The mixture's step ``steps`` begins at row ``steps_row``. Where documents are joined, ``counts`` and
+    ``row`` count these, and ``joined`` tells of those that begin before ``steps_row``, which counts sequences.
     """
 
     counts: tuple[int, ...]
@@ -21,6 +37,7 @@ class MixturePoint:
     shares: tuple[int, ...] | None = None
     steps: int = 0
     steps_row: int = 0
+    joined: JoinedPoint | None = None
 
 
 @dataclass(frozen=True, order=True)

@@ -58,7 +58,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
     blocks = job.source.blocks
     rows = int(program.estimate.rows.sum()) // job.sequence_rows
     if job.mixture is not None:
-        rows = sum(source.pass_rows for source in job.mixture.sources)
+        rows = job.mixture.pass_rows
     counted = batch_rows and job.rows_known and job.mixture is None
     assignment = program.assignment(Batching(batch_rows or 1)) if counted else None
     plan = program.plan(0)
@@ -108,6 +108,8 @@ def _describe_sources(mixture: Mixture) -> str:
     """The sources in words: their shares at the start, the rows of a pass, and how often they are read."""
     shares = mixture.shares.at(0)
     found, what = [], "rows" if mixture.seq_len is None else "sequences"
+    if mixture.joined is not None:
+        what = "documents"
     for source in mixture.sources[:_SHOWN_SOURCES]:
         times = "endlessly" if source.passes is None else format_count(source.passes, "time")
         share = f"{100 * shares.get(source.name, 0.0):.3g} %"

@@ -7,20 +7,20 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.pipeline.plan.mixture import MixtureLeg
+from windrow.pipeline.plan.leg import Leg
 from windrow.shuffle.order.round_runs import MAX_SLICES
 
 Ints = NDArray[np.int64]
 
 
-def find_largest_round(leg: MixtureLeg, sizes: Ints) -> int:
+def find_largest_round(leg: Leg, sizes: Ints) -> int:
     """The largest sum, over what is held of the windows that a round needs, of a value given for each block."""
     before = np.append(0, np.cumsum(sizes[leg.plan.blocks]))[leg.plan.starts]
     rounds, windows, shares = _find_held(leg)
     return ceil(np.bincount(rounds - leg.rounds.start, np.diff(before)[windows] * shares).max(initial=0))
 
 
-def _find_held(leg: MixtureLeg) -> tuple[Ints, Ints, NDArray[np.float64]]:
+def _find_held(leg: Leg) -> tuple[Ints, Ints, NDArray[np.float64]]:
     """(pairs,) each round with each window that it needs, and the share of the window that is held then.
 
     What comes in earlier slices of the window is released: all shards have passed it. In the first round, all of it

@@ -187,6 +187,9 @@ class Job:
     @property
     def rows_known(self) -> bool:
         """Whether row counts are known before anything is read."""
+        if self.mixture is not None and self.mixture.joined is not None:
+            # its tokens have been counted
+            return True
         return self.rows_stated and not self.skips_corrupt
 
     @property

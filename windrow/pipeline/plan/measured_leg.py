@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
-from windrow.pipeline.plan.mixed_source import MixedSource, NeededWindow
-from windrow.pipeline.plan.mixture import Mixture, MixtureLeg
+from windrow.pipeline.plan.mixed_source import MixedSource, NeededWindow, SourceWindow
+from windrow.pipeline.plan.mixture import Mixture
+from windrow.pipeline.plan.mixture_leg import MixtureLeg
 from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan, find_list_limit
-from windrow.shuffle.kernels.pieces import piece_rows
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.numbered_rounds import NumberedRound, lay_out_window, number_round
 from windrow.shuffle.order.round_runs import RoundRuns, ScatteredOrder, scatter_window
@@ -79,7 +79,7 @@ class MeasuredLeg:
             order = order_of_window(leg, needed)
             rows = order.epoch_rows(0, order.rows) - leg.row
             inside = (rows >= 0) & (rows < count)
-            found[rows[inside]] = _select(source, needed.window.blocks - source.first_block)[inside]
+            found[rows[inside]] = _select(source, needed.window)[inside]
         return found
 
     @cached_property
@@ -201,7 +201,7 @@ class MeasuredLeg:
         ]
         rows = self.find_places(order.epoch_rows(0, order.rows))
         numbered, keys = lay_out_window(layouts, rounds, rows)
-        lengths = _select(source, needed.window.blocks - source.first_block)
+        lengths = _select(source, needed.window)
         return WindowPlaces(
             plan,
             order,
@@ -213,9 +213,7 @@ class MeasuredLeg:
         )
 
 
-def _select(source: MixedSource, blocks: Ints) -> Floats:
-    """What the stored rows of some blocks of a source measure."""
+def _select(source: MixedSource, window: SourceWindow) -> Floats:
+    """What the stored rows of a window measure."""
     assert source.lengths is not None, "rows have been measured"
-    stops = np.cumsum(source.rows)
-    counts = source.rows[blocks]
-    return source.lengths[piece_rows(stops[blocks] - counts, counts)]
+    return source.select(source.lengths, window)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.core.source import BlockTable
+from windrow.shuffle.kernels.pieces import piece_rows
 from windrow.shuffle.order.epoch_plan import WindowCut, plan_epoch
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.share_sequence import ShareSequence
 
 Ints = NDArray[np.int64]
+Number = TypeVar("Number", bound=np.generic)
 
 # so many blocks of a window are as much work to plan as a window is
 _BLOCKS_PER_WORK = 32
@@ -37,6 +40,8 @@ class MixedSource:
     seq_len: int | None = None
     # (rows,) what the rows of all blocks measure, one block after the other; None: they have not been measured
     lengths: NDArray[np.float32] | None = None
+    # (rows,) the tokens of these, which are documents that are joined with those of other sources; None: they are not
+    tokens: NDArray[np.int32] | None = None
 
     @property
     def row_seed(self) -> int | None:
@@ -49,9 +54,20 @@ class MixedSource:
         return int(self.rows.sum()) // self.row_tokens
 
     @cached_property
+    def pass_tokens(self) -> int:
+        """The tokens of the documents of a pass, where these are joined."""
+        return 0 if self.tokens is None else int(self.tokens.sum(dtype=np.int64))
+
+    @cached_property
     def total_length(self) -> float:
         """The sum of what the rows of a pass measure."""
         return 0.0 if self.lengths is None else float(self.lengths.sum(dtype=np.float64))
+
+    @cached_property
+    def block_tokens(self) -> list[NDArray[np.int32]]:
+        """(blocks,) the tokens of each document of each block, where documents are joined."""
+        assert self.tokens is not None, "documents are counted before they are joined"
+        return np.split(self.tokens, np.cumsum(self.rows)[:-1])
 
     @property
     def row_tokens(self) -> int:
@@ -75,6 +91,12 @@ class MixedSource:
         if self.row_seed is None:
             return None
         return derive_key(self.row_seed, "rows", window.epoch, window.window)
+
+    def select(self, values: NDArray[Number], window: SourceWindow) -> NDArray[Number]:
+        """(rows,) what is given for the rows of all blocks, of those of a window as they are stored."""
+        blocks = window.blocks - self.first_block
+        counts = self.rows[blocks]
+        return values[piece_rows(np.cumsum(self.rows)[blocks] - counts, counts)]
 
     def windows(self, first_row: int) -> Iterator[SourceWindow]:
         """The windows that have rows from ``first_row`` of the source on, pass after pass."""

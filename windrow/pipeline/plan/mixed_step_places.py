@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.mixed_source import NeededWindow
-from windrow.pipeline.plan.mixture import MixtureLeg
+from windrow.pipeline.plan.mixture_leg import MixtureLeg
 from windrow.pipeline.plan.window_places import cost_documents
 from windrow.pipeline.tasks.task import Documents
 from windrow.shuffle.order.divided_rounds import DividedRounds, lay_out_rounds

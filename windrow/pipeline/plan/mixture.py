@@ -9,44 +9,23 @@ numbers of rows, which are its windows: what shards fetch, one after the other.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from itertools import takewhile
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
-from windrow.pipeline.plan.cursor import Cursor, MixturePoint
-from windrow.pipeline.plan.epoch_shape import Rounds
-from windrow.pipeline.plan.leg_order import LegOrder
-from windrow.pipeline.plan.mixed_source import (
-    MixedSource,
-    NeededWindow,
-    Stretch,
-    mean_window_rows,
-    window_work,
-)
-from windrow.pipeline.plan.shares import Shares, phase_starts
-from windrow.shuffle.order.epoch_plan import EpochPlan
-from windrow.shuffle.order.keys import derive_key
-from windrow.shuffle.order.round_runs import SourceStretch
-from windrow.shuffle.order.share_sequence import ShareSequence, share_sequence
+from windrow.pipeline.plan.cursor import Cursor, JoinedPoint, MixturePoint
+from windrow.pipeline.plan.mixed_source import MixedSource
+from windrow.pipeline.plan.shares import Shares
 
 Ints = NDArray[np.int64]
 WhenExhausted = Literal["stop", "repeat", "drop"]
+MixtureUnit = Literal["rows", "tokens"]
 
-# A part of an endless mixture is planned at a time, of about this much work. It has at least some windows of each
-# source, since those that are held where it ends are read again. The first batch waits for the plan of the first part;
-# later ones are longer, because nothing is read ahead of where one ends.
-_LEG_WORK, _LEG_WINDOWS, _LATER_LEGS = 1024, 4, 4
-# Where rows are measured first, cutting steps by tokens takes up to 0.4 µs a row, and a leg holds 16 bytes for each.
-_MEASURED_ROWS = 2**18
-_MAX_ROWS = 2**62
-# of those that readers of one process are in at the same time
-KEPT_LEGS = 8
+# decoded bytes of a mixture's round: what is delivered before the windows of sources release memory again
+_ROUND_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,23 +38,18 @@ class Mixture:
     seed: int
     round_rows: int
     length_column: str | None = None  # by which the rows of all sources have been measured
-    _legs: dict[tuple[MixturePoint, int, int, LegOrder | None], MixtureLeg] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    # what shares are shares of: rows, or the tokens of documents that are joined
+    unit: MixtureUnit = "rows"
+    # the column with the name of each row's source
+    source_column: str | None = None
+    # tokens of the sequences that join documents of all sources, whose rows are then documents; None: they are not
+    joined: int | None = None
+    # the legs that `plan_leg` keeps
+    legs: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # planning legs again is cheaper than sending them
         return Mixture, tuple(getattr(self, each.name) for each in fields(self) if each.init)
-
-    def leg(self, point: MixturePoint, row: int, step_rows: int, order: LegOrder | None = None) -> MixtureLeg:
-        """The leg from a row on. The latest ones are kept, since a run, its shards and states plan the same."""
-        found = self._legs.get(key := (point, row, step_rows, order))
-        if found is None:
-            found = MixtureLeg(self, point, row, step_rows, order)
-            while len(self._legs) >= KEPT_LEGS:
-                self._legs.pop(next(iter(self._legs)), None)
-            self._legs[key] = found
-        return found
 
     @property
     def names(self) -> list[str]:
@@ -83,27 +57,37 @@ class Mixture:
 
     @property
     def seq_len(self) -> int | None:
-        """Tokens of a row, if sources pack documents into sequences."""
-        return self.sources[0].seq_len
+        """Tokens of a row, if documents are packed into sequences, of one source or of all."""
+        return self.joined or self.sources[0].seq_len
 
     @property
     def row_tokens(self) -> int:
         """The same, else 1. Cursors, tasks and runs count tokens."""
-        return self.sources[0].row_tokens
+        return self.seq_len or 1
 
     @property
+    def pass_rows(self) -> int:
+        """Rows of a pass of all sources, or sequences."""
+        if self.joined is not None:
+            return int(self.block_rows.sum()) // self.joined
+        return sum(source.pass_rows for source in self.sources)
+
+    @cached_property
     def block_rows(self) -> Ints:
         """(blocks,) the rows, or tokens, of the blocks of all sources."""
+        if self.joined is not None:
+            return np.array([each.sum(dtype=np.int64) for each in self.block_tokens], np.int64)
         return np.concatenate([source.rows for source in self.sources])
+
+    @property
+    def block_tokens(self) -> list[NDArray[np.int32]]:
+        """(blocks,) the tokens of each document of the blocks of all sources, where these are joined."""
+        return [each for source in self.sources for each in source.block_tokens]
 
     def cursor(self, epoch: int, point: MixturePoint, row: int) -> Cursor:
         """The cursor at a row, which is behind a point."""
         number, length = row // self.round_rows, self.row_tokens
         return Cursor(epoch, row * length, number, number * self.round_rows * length, mixed=point)
-
-    def leg_at(self, cursor: Cursor, step_rows: int = 1) -> MixtureLeg:
-        """The leg from a cursor on."""
-        return self.leg(cursor.mixed or self.start, cursor.row // self.row_tokens, step_rows)
 
     def known_row(self, cursor: Cursor) -> int:
         """The row of which a state at a cursor tells: in the middle of a group by length, where that begins."""
@@ -111,284 +95,12 @@ class Mixture:
 
     @property
     def start(self) -> MixturePoint:
-        return MixturePoint((0,) * len(self.sources))
+        """Where it starts."""
+        none = (0,) * len(self.sources)
+        joined = JoinedPoint(counts=none, tokens=none if self.unit == "tokens" else ())
+        return MixturePoint(none, joined=None if self.joined is None else joined)
 
 
-class MixtureLeg:
-    """A part of a mixture from a row on, planned as one epoch: its rows, its rounds, and the source windows it needs.
-
-    ``row`` lies behind ``point``, in the same stretch. Rows are numbered from the mixture's start, and so are rounds.
-    With packing, they are sequences. Steps have ``step_rows`` rows; 0: they end by their tokens.
-    Source windows are numbered in the order in which their first rows are needed.
-    """
-
-    def __init__(
-        self, mixture: Mixture, point: MixturePoint, row: int, step_rows: int, order: LegOrder | None = None
-    ) -> None:
-        self.mixture = mixture
-        self.point = point
-        self.row = row
-        self.order = order or LegOrder(step_rows, row)
-        self._step_rows = step_rows
-        # whether the mixture ends with this leg
-        self.is_last = True
-        self.stretches = list(self._plan_stretches())
-        self.stop = self.stretches[-1].stop if self.stretches else row
-
-    def _plan_stretches(self) -> Iterator[Stretch]:
-        mixture, at = self.mixture, self.point.row
-        counts = np.array(self.point.counts, np.int64)
-        totals = [source.total_rows for source in mixture.sources]
-        limits = np.array([_MAX_ROWS if total is None else total for total in totals], np.int64)
-        budget, horizon = self._work_budget, self.order.stop
-        for begin, stop, weights in self.phases():
-            at = max(at, begin)
-            while at < stop:
-                left = np.where(counts < limits, weights, 0)
-                if not left.any() or (mixture.when_exhausted != "drop" and (left != weights).any()):
-                    return
-                # another choice wherever shares change, so that deviations do not add up
-                sequence = share_sequence(tuple(left.tolist()), derive_key(mixture.seed, "shares", at, 0))
-                rest = limits - counts
-                ends = [
-                    at + int(sequence.places(source, rest[source : source + 1])[0])
-                    for source in np.flatnonzero((left > 0) & (limits < _MAX_ROWS)).tolist()
-                    # others have rows enough
-                    if rest[source] < sequence.most(source, stop - at)
-                ]
-                end = min([stop, *ends])
-                begun = max(at, self.row)
-                wanted = self._limit(begun + self._fitting_rows(sequence, budget))
-                if horizon is None and end > wanted:
-                    # whole steps, or groups of them, and at least one; if shares change within it, up to its end
-                    horizon = self.order.end_behind(self.row, at, wanted)
-                if horizon is not None and end >= horizon:
-                    self.is_last = False
-                    yield Stretch(at, horizon, sequence, counts)
-                    return
-                budget -= self._work_of(sequence, max(0, end - begun))
-                yield Stretch(at, end, sequence, counts)
-                counts = counts + sequence.counts(end - at)
-                at = end
-
-    def phases(self) -> Iterator[tuple[int, int, Ints]]:
-        """Where each phase begins and ends, and its weights."""
-        mixture, point, names = self.mixture, self.point, self.mixture.names
-        if point.shares is not None:
-            yield point.row, _MAX_ROWS, np.array(point.shares, np.int64)
-            return
-        shares, row, steps = mixture.shares, point.steps_row, point.steps
-        begins = list(phase_starts(shares, row=row, row_of=self._row_of, steps=steps))
-        place = steps if shares.unit == "steps" else row
-        current = shares.phase_at(place)
-        if current and point.row < row and shares.phases[current].start == place:
-            # the one before held up to here
-            begins.insert(0, (point.row, shares.phases[current - 1]))
-        # the first one holds since the shares last changed
-        begins[0] = point.row, begins[0][1]
-        ends = [*(begin for begin, _ in begins[1:]), _MAX_ROWS]
-        for (begin, phase), stop in zip(begins, ends, strict=True):
-            yield begin, stop, np.array(phase.weights(names), np.int64)
-
-    @cached_property
-    def _counted_steps(self) -> tuple[int, int]:
-        """A row from which on steps have the leg's rows, and the steps up to there."""
-        group = self.order.begun
-        if group is None:
-            return self.point.steps_row, self.point.steps
-        row = self.order.next_step(group.stop_row)
-        return row, self.point.steps + group.steps + (row > group.stop_row)
-
-    def _row_of(self, step: int) -> int:
-        """The row at which a later step begins. Those of a group that has begun have the size that they had."""
-        group, ahead = self.order.begun, step - self.point.steps
-        if group is not None and ahead <= group.steps:
-            return group.first_row + ahead * group.step_rows
-        row, steps = self._counted_steps
-        return row + (step - steps) * self._step_rows
-
-    @cached_property
-    def _work_budget(self) -> float:
-        each = [window_work(source) for source in self.mixture.sources if source.pass_rows]
-        return float(max(_LEG_WORK, _LEG_WINDOWS * sum(each)) * (_LATER_LEGS if self.row else 1))
-
-    def _limit(self, row: int) -> int:
-        """Where a leg that is planned up to a row ends at the latest."""
-        if self.mixture.length_column is not None:
-            rows = max(_MEASURED_ROWS, 2 * sum(map(mean_window_rows, self.mixture.sources)))
-            row = min(row, self.row + rows * (_LATER_LEGS if self.row else 1))
-        return max(row, self.row + self.order.least_rows)
-
-    def _work_of(self, sequence: ShareSequence, rows: int) -> float:
-        """About how much work it is to plan this many rows."""
-        found = 0.0
-        for source, weight in zip(self.mixture.sources, sequence.weights.tolist(), strict=True):
-            if source.pass_rows:
-                windows = rows * weight / sequence.period * source.windows_per_pass / source.pass_rows
-                found += windows * window_work(source)
-        return found
-
-    def _fitting_rows(self, sequence: ShareSequence, budget: float) -> int:
-        per_row = self._work_of(sequence, 1)
-        return _MAX_ROWS if not per_row else max(1, int(budget / per_row))
-
-    def stretch_at(self, row: int) -> Stretch:
-        """The stretch that holds a row; at the end of the leg, its last one."""
-        return next((each for each in self.stretches if row < each.stop), self.stretches[-1])
-
-    def stretch_up_to(self, row: int) -> Stretch:
-        """The stretch that holds the row before; that which begins here, if a phase does.
-
-        A source is dropped with the first row that it does not have. Before that row, the mixture is where one that
-        repeats its sources would be, also where a leg or the mixture ends.
-        """
-        stretch = self.stretch_at(row)
-        if row != stretch.start or self._changes_at(row):
-            return stretch
-        return next(each for each in self.stretches if each.stop == row)
-
-    def _changes_at(self, row: int) -> bool:
-        """Whether a phase begins at a row; the first one does at the leg's point."""
-        return any(begin == row for begin, _, _ in self.phases())
-
-    def counts_at(self, row: int) -> Ints:
-        """(sources,) the rows of each source before a row of the mixture."""
-        if not self.stretches:
-            return np.array(self.point.counts, np.int64)
-        return self.stretch_at(row).counts_at(row)
-
-    def rows_before(self, rows: Ints) -> Ints:
-        """(sources, rows) the rows of each source before some rows of the leg, or of the step in which it begins."""
-        found = np.zeros((len(self.mixture.sources), len(rows)), np.int64)
-        if self.stretches:
-            at = np.searchsorted([each.start for each in self.stretches[1:]], rows, side="right")
-            for number in np.unique(at).tolist():
-                (inside,), stretch = np.nonzero(at == number), self.stretches[number]
-                # what lies before the first stretch has been delivered
-                ahead = np.maximum(rows[inside] - stretch.start, 0)
-                found[:, inside] = stretch.counts[:, None] + stretch.sequence.table(ahead)
-        return found
-
-    def weights_at(self, row: int) -> Ints:
-        """(sources,) the weights of the phase that holds at a row, those of exhausted sources included."""
-        phases = list(self.phases())
-        return next((weights for _, stop, weights in phases if row < stop), phases[-1][2])
-
-    def point_at(self, row: int) -> MixturePoint:
-        """What has to be known at a row to go on from there."""
-        if not self.stretches:
-            return self.point
-        stretch = self.stretch_up_to(row)
-        begun, steps = self._counted_steps if row >= self._counted_steps[0] else (row, self.point.steps)
-        # steps that end by their tokens are not counted
-        taken, rest = divmod(row - begun, self._step_rows) if self._step_rows else (0, 0)
-        # the mixture can end within a step, which has then been taken
-        steps += taken + (rest > 0 and row == self.stop)
-        if row == stretch.stop and self._changes_at(row):
-            # the leg ends where shares change
-            return MixturePoint(tuple(stretch.counts_at(row).tolist()), row, self.point.shares, steps, row)
-        return MixturePoint(tuple(stretch.counts.tolist()), stretch.start, self.point.shares, steps, row)
-
-    def places(self, source: int, numbers: Ints) -> Ints:
-        """(rows,) where the rows of a source that have these numbers come in the mixture."""
-        found = np.full(len(numbers), _MAX_ROWS, np.int64)
-        stops = [*self.stretches[1:], None]
-        for stretch, after in zip(self.stretches, stops, strict=True):
-            inside = numbers >= stretch.counts[source]
-            if after is not None:
-                inside &= numbers < after.counts[source]
-            if inside.any() and stretch.sequence.weights[source]:
-                found[inside] = stretch.start + stretch.sequence.places(
-                    source, numbers[inside] - stretch.counts[source]
-                )
-        return found
-
-    def stretches_of(self, needed: NeededWindow) -> list[SourceStretch]:
-        """The stretches that hold rows of a source's window."""
-        return [
-            SourceStretch(each.start, each.stop, int(each.counts[needed.source]), each.sequence)
-            for each in self.stretches
-            if each.start < needed.stop_row
-            and each.stop > needed.first_row
-            and each.sequence.weights[needed.source]
-        ]
-
-    def agrees(self, other: MixtureLeg) -> bool:
-        """Whether both have the same rows from where the later one starts."""
-        row = max(self.row, other.row)
-        return bool(
-            (self.weights_at(row) == other.weights_at(row)).all()
-            and (self.counts_at(row) == other.counts_at(row)).all()
-        )
-
-    def serves(self, point: MixturePoint, row: int, step_rows: int, order: LegOrder | None = None) -> bool:
-        """Whether this leg, which has been planned, holds what a leg from ``row`` on would."""
-        if not self.row <= row <= self.stop or step_rows != self._step_rows:
-            return False
-        # both number the steps from there on alike
-        if self.point.steps_row - point.steps_row != (self.point.steps - point.steps) * step_rows:
-            return False
-        if (row, point, order or LegOrder(step_rows, row)) == (self.row, self.point, self.order):
-            return True
-        if not self.stretches or (point.shares is None) != (self.point.shares is None):
-            return False
-        other = self.mixture.leg(point, row, step_rows, order)
-        if other.stop != self.stop or self.order.groups_from(self.row, row) != other.order.groups_from(
-            row, row
-        ):
-            return False
-        return all(
-            mine.stop == theirs.stop
-            and (mine.sequence.weights == theirs.sequence.weights).all()
-            and (mine.counts_at(row) == theirs.counts_at(row)).all()
-            for mine, theirs in zip(reversed(self.stretches), reversed(other.stretches), strict=False)
-            if mine.start <= row or mine.start == theirs.start
-        )
-
-    # --- windows
-
-    @cached_property
-    def windows(self) -> list[NeededWindow]:
-        """The source windows that hold rows of the leg."""
-        if not self.stretches:
-            return []
-        last = self.stretches[-1].counts_at(self.stop)
-        first = self.counts_at(self.row)
-        merged = heapq.merge(
-            *(
-                self._windows_of(source, int(first[source]), int(last[source]))
-                for source in range(len(self.mixture.sources))
-            ),
-            key=lambda window: (window.first_row, window.source),
-        )
-        return list(merged)
-
-    def _windows_of(self, source: int, first: int, last: int) -> Iterator[NeededWindow]:
-        if first == last:
-            # of the window that it stands in, no row is needed here
-            return
-        windows = self.mixture.sources[source].windows(first)
-        found = list(takewhile(lambda window: window.start < last, windows))
-        starts, stops = np.array([(each.start, each.stop) for each in found], np.int64).reshape(-1, 2).T
-        first_rows = self.places(source, np.maximum(starts, first)).tolist()
-        last_rows = self.places(source, np.minimum(stops, last) - 1).tolist()
-        for window, first_row, last_row in zip(found, first_rows, last_rows, strict=True):
-            rows = first_row, last_row + 1
-            if self.order.is_grouped:
-                first_row, stop_row = self.order.widen(self.row, *rows)
-                rows = max(first_row, self.row), min(stop_row, self.stop)
-            yield NeededWindow(source, window, *rows)
-
-    @cached_property
-    def plan(self) -> EpochPlan:
-        """The blocks of each source window."""
-        blocks = [needed.window.blocks for needed in self.windows]
-        starts = np.cumsum([0, *map(len, blocks)], dtype=np.int64)
-        return EpochPlan(0, np.concatenate([np.zeros(0, np.int64), *blocks]), starts)
-
-    @cached_property
-    def rounds(self) -> Rounds:
-        size = self.mixture.round_rows
-        first = np.array([needed.first_row for needed in self.windows], np.int64) // size
-        last = (np.array([needed.stop_row for needed in self.windows], np.int64) - 1) // size
-        return Rounds(self.row // size, -(-self.stop // size), first, last)
+def count_round_rows(row_bytes: int, window_rows: int) -> int:
+    """The rows of a mixture's round, given the sum of the mean rows of a window of each source."""
+    return max(1, min(_ROUND_BYTES // row_bytes, window_rows))

@@ -9,10 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
+from windrow.pipeline.plan.joined_leg import JoinedLeg
+from windrow.pipeline.plan.joined_places import JoinedPlaces
+from windrow.pipeline.plan.leg import Leg
 from windrow.pipeline.plan.leg_order import LegOrder
 from windrow.pipeline.plan.measured_leg import MeasuredLeg, expect_rows
 from windrow.pipeline.plan.mixed_step_places import divide_rows_of_source, divide_sequences_of_source
-from windrow.pipeline.plan.mixture import KEPT_LEGS, Mixture, MixtureLeg
+from windrow.pipeline.plan.mixture import Mixture
+from windrow.pipeline.plan.plan_leg import KEPT_LEGS, as_mixture_leg, plan_leg
 from windrow.pipeline.plan.window_places import (
     EpochParts,
     WindowPlaces,
@@ -37,7 +41,7 @@ LegStart = tuple[MixturePoint, int, int, LegOrder | None]
 _KEPT_MEASURED = 2
 
 
-def _groups_from(leg: MixtureLeg, row: int) -> list[LengthGroups]:
+def _groups_from(leg: Leg, row: int) -> list[LengthGroups]:
     return leg.order.groups_from(leg.row, row)
 
 
@@ -57,6 +61,7 @@ class MixtureLegs:
         self._opened: dict[int, LegStart] = {}
         self._parts: dict[int, EpochParts] = {}
         self._measured: dict[int, MeasuredLeg] = {}
+        self._joined: dict[int, JoinedPlaces] = {}
 
     def _start_of(self, cursor: Cursor, assignment: ShardAssignment | None) -> LegStart:
         point, row = cursor.mixed or self.mixture.start, cursor.row // self._row_tokens
@@ -85,6 +90,7 @@ class MixtureLegs:
             return False
         self._parts.pop(cursor.epoch, None)
         self._measured.pop(cursor.epoch, None)
+        self._joined.pop(cursor.epoch, None)
         if assignment.ends_by_tokens:
             start = self._end_by_tokens(cursor.epoch, start, assignment, stop)
         self._opened[cursor.epoch] = start
@@ -100,14 +106,14 @@ class MixtureLegs:
         if stop is not None:
             return leg.stop == stop
         starts = self.measured(epoch).cut(assignment).starts
-        return row in starts and leg.agrees(self.mixture.leg(*start))
+        return row in starts and leg.agrees(plan_leg(self.mixture, *start))
 
     def _end_by_tokens(
         self, epoch: int, start: LegStart, assignment: ShardAssignment, stop: int | None
     ) -> LegStart:
         """The start of the leg that ends with a step, given one whose last step may not be whole."""
         point, row, step_rows, _ = start
-        longest = self.mixture.leg(*start)
+        longest = as_mixture_leg(plan_leg(self.mixture, *start))
         if stop is not None:
             is_known = longest.is_last and longest.stop == stop
             return start if is_known else (point, row, step_rows, LegOrder(0, stop=stop))
@@ -115,7 +121,8 @@ class MixtureLegs:
         while True:
             leg = longest
             if row + rows < longest.stop:
-                leg = self.mixture.leg(point, row, step_rows, LegOrder(0, stop=row + rows))
+                until = LegOrder(0, stop=row + rows)
+                leg = as_mixture_leg(plan_leg(self.mixture, point, row, step_rows, until))
             measured = MeasuredLeg(leg)
             cuts = measured.cut(assignment)
             if leg.is_last or len(cuts.starts) > 1:
@@ -125,10 +132,10 @@ class MixtureLegs:
             rows *= 2
             if leg is longest:
                 start = point, row, step_rows, LegOrder(0, least_rows=2 * (leg.stop - row))
-                longest = self.mixture.leg(*start)
+                longest = as_mixture_leg(plan_leg(self.mixture, *start))
         if not (leg.is_last and cuts.is_complete):
             start = point, row, step_rows, LegOrder(0, stop=cuts.starts[-1])
-            measured = measured.up_to(self.mixture.leg(*start))
+            measured = measured.up_to(as_mixture_leg(plan_leg(self.mixture, *start)))
         self._keep_measured(epoch, measured)
         return start
 
@@ -136,7 +143,7 @@ class MixtureLegs:
         """Whether an epoch was opened with other shares, in another order, or from rows that were counted otherwise."""
         if cursor.epoch not in self._opened:
             return False
-        own, other = self.leg(cursor.epoch), self.mixture.leg(*self._start_of(cursor, assignment))
+        own, other = self.leg(cursor.epoch), plan_leg(self.mixture, *self._start_of(cursor, assignment))
         return not (own.agrees(other) and _groups_from(own, other.row) == _groups_from(other, other.row))
 
     def is_open(self, epoch: int) -> bool:
@@ -162,26 +169,34 @@ class MixtureLegs:
         if cursor.groups is not None:
             # in the middle of a group, all of which there is
             return True
-        leg = self.mixture.leg(*self._start_of(cursor, None))
+        leg = plan_leg(self.mixture, *self._start_of(cursor, None))
         return leg.stop > leg.row
 
-    def leg(self, epoch: int) -> MixtureLeg:
+    def leg(self, epoch: int) -> Leg:
         """The leg of an epoch; before any was opened, the mixture's start."""
         start = self._opened.get(epoch)
         if start is None:
             start = self._opened[epoch] = self._start_of(Cursor(epoch), None)
-        return self.mixture.leg(*start)
+        return plan_leg(self.mixture, *start)
 
     def measured(self, epoch: int) -> MeasuredLeg:
         """The leg of an epoch, with what its rows measure."""
         found = self._measured.get(epoch)
-        return found or self._keep_measured(epoch, MeasuredLeg(self.leg(epoch)))
+        return found or self._keep_measured(epoch, MeasuredLeg(as_mixture_leg(self.leg(epoch))))
 
     def _keep_measured(self, epoch: int, measured: MeasuredLeg) -> MeasuredLeg:
         while len(self._measured) >= _KEPT_MEASURED:
             self._measured.pop(next(iter(self._measured)), None)
         self._measured[epoch] = measured
         return measured
+
+    def _joined_places(self, epoch: int, leg: JoinedLeg) -> JoinedPlaces:
+        found = self._joined.get(epoch)
+        if found is None:
+            while len(self._joined) >= _KEPT_MEASURED:
+                self._joined.pop(next(iter(self._joined)), None)
+            found = self._joined[epoch] = JoinedPlaces(leg)
+        return found
 
     def stop(self, epoch: int) -> int:
         """Where the leg of an epoch ends."""
@@ -232,9 +247,9 @@ class MixtureLegs:
         With packing, ``lengths`` hold the tokens of each document of every block of the mixture; with `Balance`,
         ``measures`` hold what each of its rows measures.
         """
-        leg, plan = self.leg(work.epoch), self.window(work.epoch, work.window)
-        needed, size = leg.windows[work.window], self.mixture.round_rows
-        first_row, stop_row = leg.row * self._row_tokens, leg.stop * self._row_tokens
+        planned, plan = self.leg(work.epoch), self.window(work.epoch, work.window)
+        needed, size = planned.windows[work.window], self.mixture.round_rows
+        first_row, stop_row = planned.row * self._row_tokens, planned.stop * self._row_tokens
         layouts = tuple(
             RoundRuns(
                 WindowRuns(
@@ -255,7 +270,9 @@ class MixtureLegs:
             for shards in destinations
         )
         before = plan.rows_before(rows)
-        source, window = self.mixture.sources[needed.source], needed.window
+        if isinstance(planned, JoinedLeg):
+            return self._joined_places(work.epoch, planned).place(needed, plan, before, lengths, layouts)
+        leg, source, window = as_mixture_leg(planned), self.mixture.sources[needed.source], needed.window
         balance = assignment.balance
         if balance is not None and balance.column == self.mixture.length_column:
             return self.measured(work.epoch).place(needed, plan, before, layouts)

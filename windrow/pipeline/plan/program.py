@@ -102,7 +102,9 @@ class Program:
     @cached_property
     def stored_rows(self) -> NDArray[np.int64]:
         """(blocks,) the rows that each block delivers, `UNKNOWN_ROWS` if unknown."""
-        rows = self.job.source.blocks.rows
+        mixture, rows = self.job.mixture, self.job.source.blocks.rows
+        if mixture is not None and mixture.joined is not None:
+            return mixture.block_rows
         return rows if self.job.rows_known else np.full(len(rows), UNKNOWN_ROWS, dtype=np.int64)
 
     def batch_rows(self, batch_size: int) -> int:

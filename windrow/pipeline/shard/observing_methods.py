@@ -9,6 +9,7 @@ from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.mixed_state import describe_mixture
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.executors.describe_pipeline import describe_pipeline
+from windrow.pipeline.plan.plan_leg import leg_at
 from windrow.pipeline.shard.base_shard import BaseShard
 from windrow.pipeline.shard.run_record import RunRecord
 from windrow.pipeline.statistics.stats import RunStats, SourceStats, Stats
@@ -51,11 +52,12 @@ class ObservingMethods(BaseShard):
         if mixture is None:
             return ()
         cursor = self._position.consumed
-        leg = mixture.leg_at(cursor)
+        leg = leg_at(mixture, cursor)
         row = mixture.known_row(cursor)
         state = describe_mixture(mixture, leg, row)
         total = sum(each.weight for _, each in state.sources)
         begins = leg.point_at(row).counts
+        of_tokens = sum(each.tokens or 0 for _, each in state.sources)
         waits = {each.name: each.wait_seconds for each in run.sources}
         return tuple(
             SourceStats(
@@ -63,7 +65,13 @@ class ObservingMethods(BaseShard):
                 rows=each.rows,
                 passes=each.rows // source.pass_rows,
                 share=each.weight / total,
-                achieved=(each.rows - begun) / state.since if state.since else nan,
+                achieved=(
+                    (each.tokens or 0) / of_tokens
+                    if of_tokens
+                    else (each.rows - begun) / state.since
+                    if state.since
+                    else nan
+                ),
                 wait_seconds=waits.get(name, 0.0),
             )
             for (name, each), source, begun in zip(state.sources, mixture.sources, begins, strict=True)

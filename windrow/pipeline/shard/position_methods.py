@@ -10,6 +10,7 @@ from windrow.pipeline.checkpoint.mixed_state import change_shares, describe_mixt
 from windrow.pipeline.checkpoint.resume import resume, skip_steps
 from windrow.pipeline.checkpoint.state import describe_stream
 from windrow.pipeline.delivery.delivery import choose_batches
+from windrow.pipeline.plan.plan_leg import leg_at
 from windrow.pipeline.shard.base_shard import BaseShard
 from windrow.shuffle.order.balance import Balance
 
@@ -51,7 +52,7 @@ class PositionMethods(BaseShard):
         mixture = self._program.job.mixture
         mixed = None
         if mixture is not None:
-            leg = mixture.leg_at(cursor)
+            leg = leg_at(mixture, cursor)
             mixed = describe_mixture(mixture, leg, mixture.known_row(cursor), cursor.groups)
         return self._stream.at(cursor, shards=shards, batch_size=batch_size, mixture=mixed).to_dict()
 

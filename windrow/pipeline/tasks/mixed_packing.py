@@ -36,6 +36,45 @@ class MixedPacking(SequencePacking):
         return pa.table(values, names=list(self.columns)), lengths.astype(np.int32)
 
 
+@dataclass(frozen=True)
+class JoinedPacking(SequencePacking):
+    """Packs documents of several sources in the order of their mixture.
+
+    A column with the name of each one's source becomes one of the number of that name.
+    """
+
+    source_column: str | None = None
+    names: tuple[str, ...] = ()
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Raise PlanError if documents with this schema cannot be packed."""
+        super().check_schema(self._number_field(schema))
+
+    def token_bytes(self, schema: pa.Schema) -> int:
+        """As of `SequencePacking`."""
+        return super().token_bytes(self._number_field(schema))
+
+    def flatten(self, table: pa.Table, origin: str) -> tuple[pa.Table, NDArray[np.int32]]:
+        """As of `SequencePacking`."""
+        if self.source_column in table.column_names:
+            at = table.column_names.index(self.source_column)
+            table = table.set_column(at, self.source_column, self._number(table.column(at)))
+        return super().flatten(table, origin)
+
+    def _number(self, names: pa.ChunkedArray) -> pa.ChunkedArray:
+        import pyarrow.compute as pc
+
+        if pa.types.is_integer(names.type):
+            return names
+        return pc.index_in(names, pa.array(list(self.names), names.type))
+
+    def _number_field(self, schema: pa.Schema) -> pa.Schema:
+        if self.source_column not in schema.names:
+            return schema
+        at = schema.names.index(self.source_column)
+        return schema.set(at, pa.field(self.source_column, pa.int32()))
+
+
 def list_documents(packing: SequencePacking, number: int, source_column: str | None) -> MapBatches:
     """The transform of a source's documents into lists of tokens, for `MixedPacking`.
 

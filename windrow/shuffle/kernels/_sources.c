@@ -1,7 +1,7 @@
 /* Draws which source each row of a mixture comes from; windrow/shuffle/kernels/row_positions.py calls it.
  *
- * Its Python twin is in `windrow.shuffle.order.source_draws`, which describes the rule, and tests compare the two bit for
- * bit. No product is added to anything here, so no compiler can fuse the two and round once instead of twice.
+ * Its Python twins are in `windrow.shuffle.order.source_draws` and `windrow.shuffle.order.token_shares`, which describe the
+ * rules, and tests compare them bit for bit. In draws, no product is added to anything here, so no compiler can fuse the two and round once instead of twice.
  */
 #include "_types.h"
 
@@ -67,4 +67,53 @@ EXPORT void windrow_draw_sources(int64_t sources, const int64_t *weights, int64_
         releases[source] = begins[source] / weight;
         deadlines[source] = (begins[source] + total + weight - 1) / weight;
     }
+}
+
+/* As good as random; `windrow.shuffle.order.token_shares` has the same in Python. */
+static uint64_t draw_word(uint64_t seed, uint64_t place, uint64_t source) {
+    uint64_t word = seed + place * 0x9E3779B97F4A7C15u + source * 0xBF58476D1CE4E5B9u;
+    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9u;
+    word = (word ^ (word >> 27)) * 0x94D049BB133111EBu;
+    return word ^ (word >> 31);
+}
+
+/* Choose the sources of up to `most` documents, while fewer than `stop` tokens are given. Source s has had `tokens[s]`, and
+ * its next documents have the lengths from `starts[s]` to `starts[s + 1]`. Scratch: `next` has a number for each source.
+ * Returns the number of documents; `missing` is the source whose next document must be known, or -1. */
+EXPORT int64_t windrow_share_tokens(int64_t sources, const int64_t *weights, int64_t *tokens, const int32_t *lengths,
+                                    const int64_t *starts, int64_t most, int64_t stop, int64_t place, uint64_t seed,
+                                    int64_t *next, int32_t *out, int64_t *missing) {
+    int64_t total = 0, given = 0, found = 0;
+    for (int64_t source = 0; source < sources; source++) {
+        total += weights[source];
+        given += tokens[source];
+        next[source] = starts[source];
+    }
+    *missing = -1;
+    while (found < most && given < stop) {
+        int64_t best = -1, best_end = 0;
+        uint64_t best_draw = 0;
+        for (int64_t source = 0; source < sources; source++) {
+            const int64_t weight = weights[source];
+            if (!weight || tokens[source] * total > given * weight) continue;
+            if (next[source] == starts[source + 1]) {
+                *missing = source;
+                return found;
+            }
+            const int64_t end = tokens[source] + lengths[next[source]];
+            const int64_t mine = best < 0 ? 0 : end * weights[best], other = best_end * weight;
+            if (best >= 0 && mine > other) continue;
+            const uint64_t draw = draw_word(seed, (uint64_t)(place + found), (uint64_t)source);
+            if (best < 0 || mine < other || draw > best_draw) {
+                best = source;
+                best_end = end;
+                best_draw = draw;
+            }
+        }
+        given += best_end - tokens[best];
+        tokens[best] = best_end;
+        next[best]++;
+        out[found++] = (int32_t)best;
+    }
+    return found;
 }

@@ -29,7 +29,7 @@ _WIDTHS = (1, 2, 4, 8)
 _RUN_TYPES = (np.uint16, np.uint32)
 RunIds = NDArray[np.uint16 | np.uint32]
 
-_POINTER, _INT = Address, ctypes.c_int64
+_POINTER, _INT, _WORD = Address, ctypes.c_int64, ctypes.c_uint64
 _PACKED_ROWS = [_INT, _INT, _POINTER, _POINTER]
 # a change of parameters gets a new function name, so that a stale library does not load
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
@@ -69,6 +69,7 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_cut": ([*[_INT] * 6, *[_POINTER] * 9], _INT),
     "windrow_find_runs": ([_INT, _POINTER, _INT, _POINTER, _INT, *[_POINTER] * 3], None),
     "windrow_draw_sources": ([_INT, _POINTER, *[_INT] * 3, *[_POINTER] * 6], None),
+    "windrow_share_tokens": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _WORD, *[_POINTER] * 3], _INT),
     "windrow_number": ([_INT, *[_POINTER] * 3], None),
 }
 LIBRARY: Any = load_library("windrow.shuffle.kernels._kernels", _FUNCTIONS)

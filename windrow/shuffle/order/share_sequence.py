@@ -70,6 +70,14 @@ class ShareSequence:
         """(period,) the source of each row of a period."""
         return self._begin(self.period).sources
 
+    def sources_of(self, first: int, count: int) -> NDArray[np.int32]:
+        """(count,) the sources of the rows from ``first`` on."""
+        within = first % self.period
+        sources = self._begin(within + count).sources
+        if within + count <= self.period:
+            return sources[within : within + count]
+        return sources[np.arange(within, within + count) % self.period]
+
     def _begin(self, rows: int) -> _Beginning:
         """The first rows of a period, so many or more: where shares soon change again, nobody needs the rest."""
         begun, rows = self._begun, max(1, min(rows, self.period))
