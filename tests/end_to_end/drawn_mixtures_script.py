@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 import windrow
 from tests.end_to_end.mesh_models import read_cases, report
+from tests.laws.joined_mixtures import JoinedCase
 from tests.laws.measured_mixtures import begin_measured
 from tests.laws.mixture_cases import MixedCase
 from tests.laws.reading import take_microbatches
@@ -26,7 +27,7 @@ from windrow.shuffle.order.shard_assignment import Equal
 class Leg:
     """A mixture, on so many shards: some steps, other shares if there are some, and as many steps once more.
 
-    With ``balance``, its column has been measured first.
+    With ``balance``, its column has been measured first; with ``joined``, documents are joined.
     """
 
     case: MixedCase
@@ -36,15 +37,18 @@ class Leg:
     equal: Equal = False
     shares: dict[str, float] = field(default_factory=dict)
     balance: Balance | None = None
+    joined: JoinedCase | None = None
 
     def begin(self, shard: Shard) -> Iterator[Any]:
         """The batches of a shard."""
-        if self.balance is not None:
+        if self.balance is not None and self.joined is None:
             return begin_measured(shard, self.batch_rows, self.balance)
-        return iter(shard.iter_batches(self.batch_rows))
+        return iter(shard.iter_batches(self.batch_rows, balance=self.balance))
 
     def pipeline(self, executor: str) -> windrow.DatasetPipeline:
         """The pipeline of its mixture."""
+        if self.joined is not None:
+            return self.joined.pipeline(executor)
         return self.case.pipeline(executor, None if self.balance is None else self.balance.column)
 
     @property

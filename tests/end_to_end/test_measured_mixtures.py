@@ -1,9 +1,10 @@
-"""Mixtures that are measured first, under torchrun: all ranks get what threads deliver, which the laws check."""
+"""Mixtures that are measured first, or join documents, under torchrun: ranks get what the laws check on threads."""
 
 from __future__ import annotations
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.end_to_end.drawn_mixtures_script import Leg, read
 from tests.end_to_end.torchrun_jobs import run_torchrun
+from tests.laws.joined_mixtures import JoinedCase
 from tests.laws.measured_mixtures import GROUPED, TOGETHER
 from tests.laws.mixture_cases import NAMES, MixedCase, SourceCase
 from windrow.pipeline.plan.shares import Shares
@@ -39,15 +41,22 @@ BUDGETS = st.builds(
 GROUPINGS = (GROUPED | TOGETHER).filter(lambda each: each.column == "x")
 
 
-def legs(balances: st.SearchStrategy[Balance]) -> st.SearchStrategy[list[Leg]]:
+def legs(
+    balances: st.SearchStrategy[Balance | None], joined: JoinedCase | None = None
+) -> st.SearchStrategy[list[Leg]]:
     """A mixture that is read on with other numbers of shards and other balances."""
     shards, rows, steps = st.sampled_from([1, 2, 4]), st.integers(1, 6), st.integers(0, 9)
-    leg = st.builds(Leg, st.just(CASE), shards, rows, steps, st.just(False), balance=balances)
+    leg = st.builds(
+        Leg, st.just(CASE), shards, rows, steps, st.just(False), balance=balances, joined=st.just(joined)
+    )
     return st.lists(leg, min_size=2, max_size=4)
 
 
 # a group is read to its end before steps end by their tokens
 LEGS = legs(GROUPINGS) | legs(BUDGETS)
+JOINED = [JoinedCase(CASE, 7, unit=unit) for unit in ("rows", "tokens")]
+PACKED_BALANCES = st.none() | st.builds(replace, TOGETHER, column=st.just("x"))
+JOINED_LEGS = st.one_of(*(legs(PACKED_BALANCES, case) for case in JOINED))
 
 
 def expect(legs: list[Leg]) -> list[tuple[list[Any], dict[str, Any]]]:
@@ -69,7 +78,7 @@ def expect(legs: list[Leg]) -> list[tuple[list[Any], dict[str, Any]]]:
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(st.lists(LEGS, min_size=5, max_size=5))
+@given(st.tuples(*[LEGS] * 4, *[JOINED_LEGS] * 2).map(list))
 def test_ranks_read_what_threads_do(tmp_path: Path, drawn: list[list[Leg]]) -> None:
     listed = tmp_path / "cases.pickle"
     listed.write_bytes(pickle.dumps(drawn))

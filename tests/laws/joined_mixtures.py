@@ -94,7 +94,7 @@ class JoinedRows:
     def step(self, rows: int) -> list[list[tuple[int, int]]]:
         """The sequences of the next step; fewer if the mixture ends."""
         self.step_rows, self.steps_row = rows, self.sequences
-        found = []
+        found: list[list[tuple[int, int]]] = []
         while len(found) < rows:
             before = deepcopy(self.__dict__)
             while len(self.pending) < self.case.seq_len and self._begin_document():
@@ -235,7 +235,9 @@ class JoinedRows:
         return found
 
     def set_shares(self, shares: Mapping[str, Any]) -> None:
-        self.set_weights = dict(zip(self.names, make_shares(shares).phases[0].weights(self.names), strict=True))
+        self.set_weights = dict(
+            zip(self.names, make_shares(shares).phases[0].weights(self.names), strict=True)
+        )
         self.phase = None
         self.begin(self.set_weights)
 
@@ -276,9 +278,7 @@ class JoinedReading(MixtureReading):
 
     def step(self) -> None:
         expected = [
-            batch
-            for batch in self.expect(self.number * self.batch_rows)
-            for _ in range(self.replicas or 1)
+            batch for batch in self.expect(self.number * self.batch_rows) for _ in range(self.replicas or 1)
         ]
         found = self._of_all(self.iterators, lambda iterator: next(iterator, None))
         assert [_values(batch) for batch in found] == expected

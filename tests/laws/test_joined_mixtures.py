@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +20,6 @@ from tests.laws.test_mixtures import EQUAL, ON_RAY, short_legs
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.shares import Shares
-from windrow.shuffle.order import token_shares
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import Equal
 
@@ -52,7 +50,9 @@ class Script:
 
 
 # switched on and off
-JOINED_BALANCES = st.lists(st.builds(replace, BALANCES, column=st.just("x")) | st.none(), min_size=1, max_size=3)
+JOINED_BALANCES = st.lists(
+    st.builds(replace, BALANCES, column=st.just("x")) | st.none(), min_size=1, max_size=3
+)
 
 
 @st.composite
@@ -145,9 +145,7 @@ def test_any_balanced_joined_mixture(
 
 @examples(12)
 @given(scripts(), JOINED_BALANCES, st.integers(1, 3))
-def test_any_joined_mixture_on_a_mesh(
-    script: Script, balances: list[Balance | None], replicas: int
-) -> None:
+def test_any_joined_mixture_on_a_mesh(script: Script, balances: list[Balance | None], replicas: int) -> None:
     with short_legs(30):
         run(script, ThreadsExecutor(2), balances, replicas)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from tests.laws.joined_mixtures import JoinedCase, JoinedReading
 from tests.laws.mixture_cases import MixedCase, MixtureReading, SourceCase
 from tests.laws.reading import take_rows
 from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.plan.mixture import MixtureUnit
 from windrow.pipeline.plan.shares import Shares
 from windrow.shuffle.order.epoch_plan import WindowCut
 
@@ -56,11 +58,34 @@ GOLDEN_SEQUENCES = [
     [1_600_016, 1_600_017, 1_600_024, 1_600_025, 1_600_026, 1_600_048],
     [800_216, 800_217, 800_218, -1, 800_168, -1],
 ]
+# the same documents in sequences that join those of all sources
+JOINED = {
+    unit: JoinedCase(MixedCase(SOURCES, (1, 2, 0), PACKED.shares, "repeat", 11), 6, unit=unit)
+    for unit in get_args(MixtureUnit)
+}
+GOLDEN_JOINED = {
+    "rows": [
+        [1_600_016, 1_600_017, -1, 800_184, 800_185, 800_186],
+        [-1, 2_400_008, -1, 800_200, -1, 800_216],
+        [800_217, 800_218, -1, 1_600_024, 1_600_025, 1_600_026],
+        [-1, 2_400_016, 2_400_017, -1, 800_168, -1],
+    ],
+    "tokens": [
+        [2_400_008, -1, 800_184, 800_185, 800_186, -1],
+        [1_600_016, 1_600_017, -1, 800_200, -1, 2_400_016],
+        [2_400_017, -1, 800_216, 800_217, 800_218, -1],
+        [1_600_024, 1_600_025, 1_600_026, -1, 800_168, -1],
+    ],
+}
+JOINED_DIGESTS = {
+    "rows": "ab8be1d2ae3594c3b17f03109c7a878b22b5ed28fa27f7f80d11d3240f19e9a0",
+    "tokens": "3e87c5435ec301e8dc50f56bfde51ef9eb53223314287a64b486857da59507ce",
+}
 PACKED_DIGEST = "554b9b1e137bfc2faad72f97f3304aa89f76615185d04772338515b8929a312d"
 GOLDEN_DIGEST = "372bfb04a87e20b00f8d4aeb140edfe665b973a21094609d6e52bcc2096d6ff1"
 
 
-def read(case: MixedCase, shards: int, batch_rows: int, steps: int) -> list[list[Any]]:
+def read(case: MixedCase | JoinedCase, shards: int, batch_rows: int, steps: int) -> list[list[Any]]:
     """The rows of each shard."""
     parts = case.pipeline(ThreadsExecutor(2)).split(shards)
     try:
@@ -90,6 +115,24 @@ def test_a_mixture_of_packed_sources() -> None:
     assert found[0][:4] == GOLDEN_SEQUENCES
     text = json.dumps(found, separators=(",", ":"))
     assert hashlib.sha256(text.encode()).hexdigest() == PACKED_DIGEST
+
+
+@pytest.mark.parametrize("unit", ["rows", "tokens"])
+def test_a_mixture_that_joins_documents(unit: str) -> None:
+    found = read(JOINED[unit], 2, 20, 6)
+    assert found[0][:4] == GOLDEN_JOINED[unit]
+    text = json.dumps(found, separators=(",", ":"))
+    assert hashlib.sha256(text.encode()).hexdigest() == JOINED_DIGESTS[unit]
+
+
+@pytest.mark.parametrize("unit", ["rows", "tokens"])
+def test_golden_orders_of_joined_documents_match_the_reference(unit: str) -> None:
+    reading = JoinedReading(JOINED[unit], ThreadsExecutor(2))
+    try:
+        reading.split(2)
+        reading.read(6, 20)
+    finally:
+        reading.close()
 
 
 @pytest.mark.parametrize(("case", "shards", "batch_rows"), [(SHORT, 2, 4), (LONG, 3, 50), (PACKED, 2, 20)])

@@ -131,6 +131,10 @@ class WindowMethods(Readable):
         count sequences, and treat the last step as they do that of rows. The fewer than ``seq_len`` tokens at
         the end of an epoch are left out. The first epoch counts tokens as it reads them.
 
+        Behind `windrow.mixture`, documents come in the order of the mixture, so sequences join documents of several
+        sources. To know where each comes, this call reads the lists of all sources first, unless ``length_column`` of
+        the mixture has read them. ``split_documents=False`` is not for mixtures.
+
         With ``split_documents=False``, no document is cut: those of a window are placed whole into sequences by best
         fit, the longest first, and the rest of each sequence is padding. Documents of equal length take turns in the
         order of the shuffle, in which those of a sequence stand, too. With a shuffle, the sequences of a window come in

@@ -15,7 +15,7 @@ from tests.laws.examples import examples
 from tests.laws.mixture_cases import MIXTURES, PACKED, MixedCase, MixedRows, SourceCase
 from windrow.pipeline.plan import leg as planning
 from windrow.pipeline.plan.held_windows import find_largest_round
-from windrow.pipeline.plan.mixture import Mixture
+from windrow.pipeline.plan.mixture import Mixture, WhenExhausted
 from windrow.pipeline.plan.mixture_leg import MixtureLeg
 from windrow.pipeline.plan.shares import Shares
 from windrow.shuffle.order.epoch_plan import WindowCut
@@ -173,7 +173,7 @@ def test_rounds_need_the_windows_that_have_rows_in_them(
             assert abs(find_largest_round(leg, sizes) - expected) < 1 + 1e-6
 
 
-def _case(shares: Shares, when: planning.WhenExhausted = "stop") -> MixedCase:
+def _case(shares: Shares, when: WhenExhausted = "stop") -> MixedCase:
     sources = (
         SourceCase((10,) * 6, WindowCut(blocks_per_window=2), 1, None),
         SourceCase((5,), WindowCut(), 2, 1),

@@ -42,8 +42,10 @@ def mixture(
     the mixture, a source has less than one row more or less than its share of it since shares last changed, and the
     rows of a source keep their order. The choice that this leaves is made at random, by ``seed``.
 
-    Sources can `pack` documents. All of them then do, into sequences of one length, which are the rows of the mixture.
-    Each holds documents of one source, and the k-th sequence of a source is that of its own pipeline.
+    Documents of all sources can be packed: ``mixture(...).pack(seq_len, columns)`` lays them end to end in the order of
+    the mixture, into sequences that join documents of several sources. Or sources `pack`, all of them into sequences of
+    one length, which are then the rows of the mixture. Each holds documents of one source, and the k-th sequence of a
+    source is that of its own pipeline.
 
     The mixture has one epoch. It is split, sharded over meshes, read and resumed as any pipeline; transforms that
     preserve rows can follow.
@@ -59,17 +61,20 @@ def mixture(
         Any integer. It chooses among the orders of sources that keep to the shares; the orders of rows within sources
         come from their own seeds.
     unit
-        What shares are shares of: ``"rows"``, or ``"tokens"`` of sources that pack. Their rows have equal numbers of
-        tokens, so both give the same mixture.
+        What shares are shares of: ``"rows"``, or ``"tokens"`` of documents that are packed. A source then never has
+        more tokens above its share than its longest document has, nor more below it than the longest of all. Sources
+        that pack have equal numbers of tokens in all rows, so both give the same mixture.
     when_exhausted
         What becomes of a source that has a share, but no rows left: ``"stop"`` ends the mixture there; ``"drop"`` goes
         on without it, the other shares in proportion; ``"repeat"`` begins its next pass, whatever its ``repeat`` says.
     source_column
-        Name of a column to add, which holds the name of each row's source, also where rows are sequences.
+        Name of a column to add, which holds the name of each row's source, also where rows are sequences. Where these
+        join documents of several sources, it holds the place of each token's source among ``sources``, as int32.
     length_column
         A column of numbers, lists, text or binary values, that is read of all rows first. `Balance` by this column then
         divides the rows of all sources together, and ``token_budget=`` and ``group_by_length=`` can be used. Each
-        process keeps four bytes a row. Not for sources that pack, whose rows all have as many tokens.
+        process keeps four bytes a row. `pack` behind the mixture needs no other reading of this column. Not for sources
+        that pack, whose rows all have as many tokens.
 
     Raises
     ------
@@ -91,12 +96,21 @@ def mixture(
 
     Documents of two sources, packed into sequences of 4 tokens, of which one in four is code:
 
-    >>> code = windrow.from_items([{"tokens": [1] * size} for size in (3, 7, 5)]).repeat().pack(4, "tokens")
-    >>> text = windrow.from_items([{"tokens": [2] * size} for size in (9, 2, 4)]).repeat().pack(4, "tokens")
-    >>> pipe = windrow.mixture({"code": code, "text": text}, {"code": 1, "text": 3}, seed=7, unit="tokens")
+    >>> code = windrow.from_items([{"tokens": [1] * size} for size in (3, 7, 5)]).repeat()
+    >>> text = windrow.from_items([{"tokens": [2] * size} for size in (9, 2, 4)]).repeat()
+    >>> shares = {"code": 1, "text": 3}
+    >>> sources = {"code": code.pack(4, "tokens"), "text": text.pack(4, "tokens")}
+    >>> pipe = windrow.mixture(sources, shares, seed=7, unit="tokens")
     >>> batch = next(iter(pipe.iter_batches(batch_size=8)))
     >>> batch["tokens"].shape, int((batch["tokens"] == 1).all(axis=1).sum())
     ((8, 4), 2)
+
+    The same shares of tokens in sequences that join documents of both:
+
+    >>> pipe = windrow.mixture({"code": code, "text": text}, shares, seed=7, unit="tokens").pack(4, "tokens")
+    >>> batch = next(iter(pipe.iter_batches(batch_size=64)))
+    >>> batch["tokens"].shape, float((batch["tokens"] == 1).mean().round(2))
+    ((64, 4), 0.25)
     """
     plans = _check_sources(sources)
     schedule = make_shares(shares)

@@ -11,8 +11,8 @@ from windrow.core.errors import PlanError, StateError
 from windrow.core.integers import as_integer
 from windrow.core.user_warnings import warn_user
 from windrow.pipeline.plan.cursor import Cursor, JoinedPoint, MixturePoint
-from windrow.pipeline.plan.leg_order import LegOrder
 from windrow.pipeline.plan.leg import Leg
+from windrow.pipeline.plan.leg_order import LegOrder
 from windrow.pipeline.plan.mixture import Mixture
 from windrow.pipeline.plan.plan_leg import as_mixture_leg, leg_at, plan_leg
 from windrow.pipeline.plan.shares import make_shares

@@ -181,9 +181,7 @@ class DocumentOrder:
 
     def _add_by_rows(self, held: Ints, span: Span, row: int, most: int, change: int) -> bool:
         """Add documents by shares of documents; returns whether one comes next of a source that has no more."""
-        sequence = share_sequence(
-            tuple(held.tolist()), derive_key(self._mixture.seed, "shares", span.row, 0)
-        )
+        sequence = share_sequence(tuple(held.tolist()), derive_key(self._mixture.seed, "shares", span.row, 0))
         sources = sequence.sources_of(row - span.row, most)
         counts = np.bincount(sources, minlength=len(held))
         # those of each source, one source after the other
@@ -206,7 +204,7 @@ class DocumentOrder:
         """The same by shares of tokens."""
         key = derive_key(self._mixture.seed, "shares", span.row, 0)
         ahead = max(1, most // max(1, int(np.count_nonzero(held))))
-        expected = {source: ahead for source in np.flatnonzero(held).tolist()}
+        expected = dict.fromkeys(np.flatnonzero(held).tolist(), ahead)
         while most:
             documents = [np.zeros(0, np.int32)] * len(held)
             for source, count in expected.items():

@@ -1,4 +1,4 @@
-"""A leg of a mixture whose sequences join documents of all sources: all of its documents are known before it is read."""
+"""A leg of a mixture whose sequences join documents of all sources: their lengths are known before any is read."""
 
 from __future__ import annotations
 

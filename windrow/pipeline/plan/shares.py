@@ -83,8 +83,9 @@ class Shares:
             By the step at which they begin, counted from the mixture's start, shares as in `constant`. One of them
             begins at 0. A source that is not named has no share meanwhile.
         unit
-            ``"steps"``; ``"rows"`` of the mixture over all shards; or, where these are packed sequences, their
-            ``"tokens"``. Shares that begin within a sequence hold from the next one on.
+            ``"steps"``; ``"rows"`` of the mixture over all shards; or, where documents are packed, ``"tokens"``. Shares
+            that begin within a sequence of one source hold from the next one on. Where sequences join documents of all
+            sources, rows are documents, and shares hold from the first document on that begins there.
 
         Raises
         ------

@@ -94,8 +94,8 @@ class PositionMethods(BaseShard):
         """Change the shares of a mixture's sources from the next step on.
 
         Call it on all shards after the same step, also within a loop over batches, which goes on with the new shares.
-        No row is lost or comes twice. The state has the new shares at once. The windows that are held are prepared
-        again.
+        No row is lost or comes twice, and a document that has begun goes on. The state has the new shares at once. The
+        windows that are held are prepared again.
 
         Parameters
         ----------

@@ -150,13 +150,14 @@ class SourceStats:
     name
         The source's name.
     rows
-        Rows that it has delivered, in all passes; sequences, if it packs.
+        Rows that it has delivered, in all passes; sequences, if it packs; the documents that have begun, if sequences
+        join those of all sources.
     passes
         Passes that it has completed.
     share
         The share that it is to have now.
     achieved
-        Its part of the rows since shares last changed; NaN before there are any.
+        Its part of the rows since shares last changed, of the tokens with shares of tokens; NaN before there are any.
     wait_seconds
         Time that trainers waited for rows of this source while all others were ready, as they last reported.
 

@@ -46,13 +46,20 @@ class JoinedPacking(SequencePacking):
     source_column: str | None = None
     names: tuple[str, ...] = ()
 
+    def schema_of(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of documents as they are packed, given that of their source."""
+        if self.source_column not in schema.names:
+            return schema
+        at = schema.names.index(self.source_column)
+        return schema.set(at, pa.field(self.source_column, pa.int32()))
+
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise PlanError if documents with this schema cannot be packed."""
-        super().check_schema(self._number_field(schema))
+        super().check_schema(self.schema_of(schema))
 
     def token_bytes(self, schema: pa.Schema) -> int:
         """As of `SequencePacking`."""
-        return super().token_bytes(self._number_field(schema))
+        return super().token_bytes(self.schema_of(schema))
 
     def flatten(self, table: pa.Table, origin: str) -> tuple[pa.Table, NDArray[np.int32]]:
         """As of `SequencePacking`."""
@@ -67,12 +74,6 @@ class JoinedPacking(SequencePacking):
         if pa.types.is_integer(names.type):
             return names
         return pc.index_in(names, pa.array(list(self.names), names.type))
-
-    def _number_field(self, schema: pa.Schema) -> pa.Schema:
-        if self.source_column not in schema.names:
-            return schema
-        at = schema.names.index(self.source_column)
-        return schema.set(at, pa.field(self.source_column, pa.int32()))
 
 
 def list_documents(packing: SequencePacking, number: int, source_column: str | None) -> MapBatches:

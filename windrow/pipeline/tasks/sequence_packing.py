@@ -118,6 +118,10 @@ class SequencePacking:
             for kind in flat
         )
 
+    def schema_of(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of documents as they are packed, given that of their source."""
+        return schema
+
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise PlanError if documents with this schema cannot be packed."""
         if missing := [name for name in self.columns if name not in schema.names]:
@@ -335,7 +339,7 @@ def sample_sequences(
     has the source's schema if transforms make the tokens.
     """
     if not before:
-        documents = empty_table(source.schema)
+        documents = empty_table(packing.schema_of(source.schema))
         packing.check_schema(documents.schema)
         kinds = {name: documents.schema.field(name).type for name in packing.columns}
         empty = {

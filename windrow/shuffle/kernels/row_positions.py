@@ -175,17 +175,28 @@ def share_tokens(
     sources = len(weights)
     native._require(native._is(weights, np.int64, sources) and bool((weights >= 0).all()), "weights")
     native._require(native._is(tokens, np.int64, sources) and bool((tokens >= 0).all()), "tokens")
-    native._require(len(documents) == sources and 0 <= most and 0 <= place and 0 <= seed < 2**64, "documents")
+    native._require(len(documents) == sources and most >= 0 and place >= 0 and 0 <= seed < 2**64, "documents")
     starts = np.cumsum([0, *map(len, documents)], dtype=np.int64)
     lengths = np.concatenate([np.zeros(0, np.int32), *documents])
     native._require(native._is(lengths, np.int32, int(starts[-1])) and bool((lengths >= 0).all()), "lengths")
     # a product of two has to fit into 64 bits
-    largest = int(tokens.sum()) + int(lengths.sum(dtype=np.int64))
+    largest = sum(tokens.tolist()) + int(lengths.sum(dtype=np.int64))
     native._require(0 < int(weights.sum()) * max(1, largest) < 2**63, "weights and tokens")
     out, missing = np.empty(min(most, len(lengths)), np.int32), np.empty(1, np.int64)
     tokens, following = tokens.copy(), np.empty(sources, np.int64)
     stop = min(stop, largest + 1)
     found = native.LIBRARY.windrow_share_tokens(
-        sources, np.ascontiguousarray(weights), tokens, lengths, starts, most, stop, place, seed, following, out, missing
+        sources,
+        np.ascontiguousarray(weights),
+        tokens,
+        lengths,
+        starts,
+        most,
+        stop,
+        place,
+        seed,
+        following,
+        out,
+        missing,
     )
     return out[:found], None if missing[0] < 0 else int(missing[0])

@@ -63,7 +63,7 @@ def share_tokens(
     [1, 0, 1, 1, 1, 0, 1, 1]
     """
     seed = int.from_bytes(key[:8], "little")
-    largest = int(tokens.sum()) + sum(int(each.sum(dtype=np.int64)) for each in documents)
+    largest = sum(tokens.tolist()) + sum(int(each.sum(dtype=np.int64)) for each in documents)
     # the kernel multiplies them in 64 bits
     if native.LIBRARY is not None and int(weights.sum()) * largest < 2**62:
         return row_positions.share_tokens(weights, tokens, documents, most, stop, place, seed)
