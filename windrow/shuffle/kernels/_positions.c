@@ -70,37 +70,38 @@ static inline void philox(uint64_t counter, uint64_t low, uint64_t high, uint64_
 
 /* The rank of each of up to 2^16 rows among as many raw outputs of Philox; equal ones keep the order of rows.
  *
- * The outputs are uniform, so their upper `bits` find a bucket of about one row for each. `words` has space for three
- * more than `rows`, `ends` for 2^bits.
+ * Rows are sorted by the upper 2 * `bits` of their outputs, half of them at a time. These are so many that nearly all rows
+ * are in order then, and what is left is found without a branch that cannot be predicted. `words` has space for three more
+ * than `rows`, `ends` for 2 * 2^bits.
  */
 EXPORT void windrow_rank(int64_t rows, int64_t bits, const uint64_t *key, uint64_t *restrict words,
-                         uint32_t *restrict ends, uint16_t *restrict order, uint16_t *restrict ranks) {
+                         uint32_t *restrict ends, uint16_t *restrict half, uint16_t *restrict order,
+                         uint16_t *restrict ranks) {
     const int64_t buckets = (int64_t)1 << bits;
-    const int shift = (int)(64 - bits);
-    for (int64_t b = 0; b < buckets; b++) ends[b] = 0;
+    const int upper = (int)(64 - bits), lower = (int)(64 - 2 * bits);
+    const uint64_t mask = (uint64_t)buckets - 1;
+    uint32_t *of_lower = ends, *of_upper = ends + buckets, total[2] = {0, 0};
+    memset(ends, 0, 2 * (size_t)buckets * sizeof *ends);
     /* NumPy counts before it generates */
     for (int64_t i = 0; i < rows; i += 4) philox((uint64_t)(i / 4 + 1), key[0], key[1], words + i);
-    for (int64_t i = 0; i < rows; i++) ends[words[i] >> shift]++;
-    uint32_t total = 0;
-    for (int64_t b = 0; b < buckets; b++) {
-        const uint32_t count = ends[b];
-        ends[b] = total;
-        total += count;
+    for (int64_t i = 0; i < rows; i++) {
+        of_lower[(words[i] >> lower) & mask]++;
+        of_upper[words[i] >> upper]++;
     }
-    for (int64_t i = 0; i < rows; i++) order[ends[words[i] >> shift]++] = (uint16_t)i;
-    uint32_t first = 0;
     for (int64_t b = 0; b < buckets; b++) {
-        const uint32_t end = ends[b];
-        for (uint32_t j = first + 1; j < end; j++) {
-            const uint16_t row = order[j];
-            const uint64_t word = words[row];
-            uint32_t at = j;
-            for (; at > first && words[order[at - 1]] > word; at--) order[at] = order[at - 1];
-            order[at] = row;
-        }
-        for (uint32_t j = first; j < end; j++) ranks[order[j]] = (uint16_t)j;
-        first = end;
+        const uint32_t low = of_lower[b], high = of_upper[b];
+        of_lower[b] = total[0], of_upper[b] = total[1];
+        total[0] += low, total[1] += high;
     }
+    for (int64_t i = 0; i < rows; i++) half[of_lower[(words[i] >> lower) & mask]++] = (uint16_t)i;
+    for (int64_t i = 0; i < rows; i++) order[of_upper[words[half[i]] >> upper]++] = half[i];
+    for (int64_t i = 1; i < rows; i++) {
+        const uint16_t row = order[i];
+        int64_t at = i;
+        for (; at > 0 && words[order[at - 1]] > words[row]; at--) order[at] = order[at - 1];
+        order[at] = row;
+    }
+    for (int64_t i = 0; i < rows; i++) ranks[order[i]] = (uint16_t)i;
 }
 
 /* Positions of the rows start .. start + count - 1 under the six-round permutation, with cycle walking. */

@@ -64,7 +64,7 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
         None,
     ),
     "windrow_walk": ([_INT, _INT, _POINTER, _POINTER, ctypes.c_uint64, _INT, _INT, _POINTER], None),
-    "windrow_rank": ([_INT, _INT, *[_POINTER] * 5], None),
+    "windrow_rank": ([_INT, _INT, *[_POINTER] * 6], None),
     "windrow_balance_steps": ([_INT, _POINTER, *[_INT] * 4, *[_POINTER] * 6], None),
     "windrow_cut": ([*[_INT] * 6, *[_POINTER] * 9], _INT),
     "windrow_find_runs": ([_INT, _POINTER, _INT, _POINTER, _INT, *[_POINTER] * 3], None),

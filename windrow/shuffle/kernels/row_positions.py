@@ -32,11 +32,12 @@ def walk(
 def rank(key: bytes, rows: int) -> NDArray[np.uint16]:
     """(rows,) the ranks of up to 2^16 rows by 16 bytes of a key, as in `windrow.shuffle.order.permutation`."""
     native._require(len(key) == _PHILOX_BYTES and 0 <= rows <= _MOST_RANKED, "key and rows")
-    bits = max(1, (rows - 1).bit_length())
+    # twice as many tell all but one in some hundred rows apart
+    bits = (rows.bit_length() + 8) // 2
     # in C, a call of the generator makes four
-    words, ends = np.empty(rows + 3, np.uint64), np.empty(1 << bits, np.uint32)
-    order, ranks = np.empty(rows, np.uint16), np.empty(rows, np.uint16)
-    native.LIBRARY.windrow_rank(rows, bits, np.frombuffer(key, "<u8"), words, ends, order, ranks)
+    words, ends = np.empty(rows + 3, np.uint64), np.empty(2 << bits, np.uint32)
+    half, order, ranks = (np.empty(rows, np.uint16) for _ in range(3))
+    native.LIBRARY.windrow_rank(rows, bits, np.frombuffer(key, "<u8"), words, ends, half, order, ranks)
     return ranks
 
 
