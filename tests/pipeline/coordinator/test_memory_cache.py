@@ -73,15 +73,26 @@ def test_block_larger_than_the_unreserved_memory_is_not_cached() -> None:
     assert reserve(cache, 0).keeps == (0,)
 
 
-def test_cleared_cache_stays_empty() -> None:
+def test_a_cleared_cache_takes_blocks_again_but_none_that_were_read_before() -> None:
     cache = make(100, 10, 0)
     first, late = reserve(cache, 0), reserve(cache, 1)
     put(cache, first, 10)
-    assert cache.clear() == 100
+    cache.clear()
     put(cache, late, 0)
     assert find(cache, 0, 1) == []
+    assert cache.held_bytes == 0
+    assert reserve(cache, 0, 1).keeps == (0, 1)
+
+
+def test_a_cache_gives_up_its_whole_budget_also_behind_being_cleared() -> None:
+    cache = make(100, 10, 0)
+    put(cache, reserve(cache, 0), 10)
+    cache.clear()
+    put(cache, reserve(cache, 0), 10)
+    assert cache.give_up() == 100
+    assert find(cache, 0) == []
     assert reserve(cache, 0, 1).keeps == ()
-    assert (cache.clear(), cache.held_bytes) == (0, 0)
+    assert (cache.give_up(), cache.held_bytes) == (0, 0)
 
 
 def test_cache_of_zero_bytes_holds_no_empty_blocks() -> None:

@@ -327,7 +327,7 @@ class Driver:
         if self._widened:
             # decided before the cache was released
             return
-        freed_bytes = 0 if self._budget.exact else self._cache.clear()
+        freed_bytes = 0 if self._budget.exact else self._cache.give_up()
         if not freed_bytes:
             self.task_failed(Failure.capture(make_window_error(self._program, self._budget, abort)))
             return

@@ -105,9 +105,14 @@ class JobCache:
         self._warned.update(unreported)
         return tuple(unreported.values())
 
-    def clear(self) -> int:
-        """Evict all blocks, drop all reservations, and cache no more; returns the bytes of the freed budget."""
+    def clear(self) -> None:
+        """Evict all blocks, and drop all reservations."""
         self._cached.clear()
         self._reserved.clear()
-        self._used_bytes, freed_bytes, self._limit_bytes = 0, self._limit_bytes, 0
+        self._used_bytes = 0
+
+    def give_up(self) -> int:
+        """Evict all blocks, and cache no more; returns the bytes of the freed budget."""
+        self.clear()
+        freed_bytes, self._limit_bytes = self._limit_bytes, 0
         return freed_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,39 @@ _KEPT_MEASURED = 2
 
 def _groups_from(leg: Leg, row: int) -> list[LengthGroups]:
     return leg.order.groups_from(leg.row, row)
+
+
+@lru_cache(maxsize=256)
+def _lay_out_rounds(
+    assignment: ShardAssignment,
+    destinations: tuple[tuple[int, ...], ...],
+    run_rows: int,
+    round_rows: int,
+    *,
+    rounds: tuple[int, int],
+    rows: tuple[int, int],
+) -> tuple[RoundRuns, ...]:
+    """The runs of some rounds of a leg with these ``rows``; windows of many sources have rows in the same ones."""
+    (first_row, stop_row), (first_round, stop_round) = rows, rounds
+    return tuple(
+        RoundRuns(
+            WindowRuns(
+                assignment=assignment,
+                first_row=first_row,
+                stop_row=stop_row,
+                total=stop_row,
+                shards=shards,
+                run_rows=run_rows,
+                slices=1,
+            ),
+            round_rows=round_rows,
+            first_round=first_round,
+            stop_round=stop_round,
+            first_row=first_row,
+            stop_row=stop_row,
+        )
+        for shards in destinations
+    )
 
 
 class MixtureLegs:
@@ -250,24 +284,13 @@ class MixtureLegs:
         planned, plan = self.leg(work.epoch), self.window(work.epoch, work.window)
         needed, size = planned.windows[work.window], self.mixture.round_rows
         first_row, stop_row = planned.row * self._row_tokens, planned.stop * self._row_tokens
-        layouts = tuple(
-            RoundRuns(
-                WindowRuns(
-                    assignment=assignment,
-                    first_row=first_row,
-                    stop_row=stop_row,
-                    total=stop_row,
-                    shards=shards,
-                    run_rows=run_rows,
-                    slices=1,
-                ),
-                round_rows=size * self._row_tokens,
-                first_round=needed.first_row // size,
-                stop_round=-(-needed.stop_row // size),
-                first_row=first_row,
-                stop_row=stop_row,
-            )
-            for shards in destinations
+        layouts = _lay_out_rounds(
+            assignment,
+            tuple(destinations),
+            run_rows,
+            size * self._row_tokens,
+            rounds=(needed.first_row // size, -(-needed.stop_row // size)),
+            rows=(first_row, stop_row),
         )
         before = plan.rows_before(rows)
         if isinstance(planned, JoinedLeg):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -249,13 +250,19 @@ def find_destinations(
     keyed = [layout for layout in layouts if isinstance(layout, KeyedRounds)]
     if keyed:
         return KeyedDestinations(keyed)
-    of_rounds = [layout for layout in layouts if isinstance(layout, RoundRuns)]
+    of_rounds = tuple(layout for layout in layouts if isinstance(layout, RoundRuns))
     if of_rounds:
-        return RoundDestinations(of_rounds)
+        return _find_round_destinations(of_rounds)
     of_steps = [layout for layout in layouts if isinstance(layout, StepRuns)]
     if of_steps:
         return StepDestinations(of_steps)
     return Destinations([layout for layout in layouts if isinstance(layout, WindowRuns)])
+
+
+@lru_cache(maxsize=256)
+def _find_round_destinations(layouts: tuple[RoundRuns, ...]) -> RoundDestinations:
+    # windows of many sources have rows in the same rounds
+    return RoundDestinations(layouts)
 
 
 def lay_out_steps(

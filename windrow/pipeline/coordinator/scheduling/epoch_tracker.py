@@ -38,8 +38,9 @@ class EpochTracker:
 
     def is_being_counted(self, epoch: int) -> bool:
         """Whether an earlier epoch is about to provide the counts that this one lacks."""
-        earlier = (counts for other, counts in self._counts.items() if other < epoch)
-        return not self.counts(epoch).complete and any(not counts.complete for counts in earlier)
+        if self.counts(epoch).complete:
+            return False
+        return any(not counts.complete for other, counts in self._counts.items() if other < epoch)
 
     def assignment(self, epoch: int) -> ShardAssignment | None:
         """The shard assignment an epoch was opened with, or the one expected if it is not open yet."""

@@ -8,7 +8,9 @@ No decision here affects the order of rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, count
+from typing import Any
 
 from windrow.pipeline.coordinator.scheduling.epoch_tracker import EpochTracker
 from windrow.pipeline.coordinator.scheduling.events import (
@@ -35,6 +37,20 @@ from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
+@dataclass
+class _Near:
+    """The windows that shards wait for, and these with those that are prefetched, in order.
+
+    They follow from the ``basis`` until an epoch's shape changes. ``unfinished`` are those that were not complete when
+    they were last looked at: a mixture has hundreds of windows here, and a task that ends is no reason to look at all.
+    """
+
+    basis: tuple[Any, ...]
+    urgent: dict[Key, None]
+    all: dict[Key, None]
+    unfinished: dict[Key, None]
+
+
 class Scheduler:
     """Prepares the windows that shards need within a memory limit, and releases the rest.
 
@@ -51,6 +67,7 @@ class Scheduler:
         self.shards = ShardTracker(limits, self.epochs.first_slice)
         self.memory = MemoryLimit(limits)
         self._priorities = WindowPriorities(limits, self.shards, self.epochs.counts)
+        self._near: _Near | None = None
         self._instructions: list[Instruction] = []
         self.dropped_windows = 0
         # the first window that could start a task now if there were more memory
@@ -126,6 +143,7 @@ class Scheduler:
             if window is not None and window.attempt == event.attempt:
                 self._drop(window.key, rebuild=True)
         elif isinstance(event, Replanned):
+            self._near = None
             for key in [key for key in self._windows if key[0] == event.epoch]:
                 self._drop(key, rebuild=True)
             self.epochs.replan(event.epoch)
@@ -134,6 +152,7 @@ class Scheduler:
         return instructions
 
     def _open(self, event: Opened, now: float) -> None:
+        self._near = None
         self.epochs.open(event)
         for (epoch, window), state in list(self._windows.items()):
             if state.assignment != self.epochs.assignment(epoch):
@@ -202,6 +221,8 @@ class Scheduler:
     def _drop(self, key: Key, *, rebuild: bool = False, evicts: bool = False) -> None:
         window = self._windows.pop(key)
         self._stale.update(window.leave())
+        if rebuild:
+            self._near = None
         self._instructions.append(Drop(*key, rebuild=rebuild, evicts=evicts))
         self.dropped_windows += rebuild
 
@@ -231,14 +252,15 @@ class Scheduler:
         free = self._limits.slots - self.running
         if free <= 0 or not self.epochs.is_any_opened:
             return
-        urgent = self._priorities.urgent(now)
-        near = urgent | dict.fromkeys(self._priorities.ahead(urgent, now))
+        nearest = self._find_near(now)
+        urgent, near = nearest.urgent, nearest.all
         blocked = False
-        for key in chain(near, self._read_ahead(near, now)):
+        for key in chain(list(nearest.unfinished), self._read_ahead(near, now)):
             if free <= 0:
                 return
             started = self._windows.get(key)
             if started is not None and started.complete:
+                nearest.unfinished.pop(key, None)
                 continue
             if key not in urgent and self.epochs.is_being_counted(key[0]):
                 break
@@ -265,6 +287,14 @@ class Scheduler:
                 free -= 1
             if free > 0 and not ordered and window.fully_read and key in urgent:
                 free -= self._count_next_part(key, assignment)
+
+    def _find_near(self, now: float) -> _Near:
+        basis = self._priorities.basis(now)
+        if self._near is None or self._near.basis != basis:
+            urgent = self._priorities.urgent(now)
+            near = urgent | dict.fromkeys(self._priorities.ahead(urgent, now))
+            self._near = _Near(basis, urgent, near, dict(near))
+        return self._near
 
     def _read_ahead(self, near: Mapping[Key, None], now: float) -> Iterator[Key]:
         """Windows beyond the prefetched ones, where windows are smaller than the largest and workers idle.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain, repeat
+from typing import Any
 
 from windrow.pipeline.coordinator.scheduling.events import Limits
 from windrow.pipeline.plan.cursor import Place
@@ -152,6 +153,14 @@ class WindowPriorities:
     def forget_passed(self) -> None:
         """Forget abandoned windows that no shard needs any more."""
         self._abandoned = {key for key in self._abandoned if self._shards.first_kept(key) is not None}
+
+    def basis(self, now: float) -> tuple[Any, ...]:
+        """What tells which windows are urgent or ahead, beside the shapes of epochs."""
+        groups = [
+            (place, reading, self._shards.are_silent(shards, now))
+            for place, reading, shards in self._shards.groups()
+        ]
+        return (*groups, frozenset(self._abandoned))
 
     def urgent(self, now: float) -> dict[Key, None]:
         """The windows that shards are reading, as keys, oldest first, ignoring silent shards."""
