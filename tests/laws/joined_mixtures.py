@@ -54,6 +54,11 @@ class JoinedCase:
             executor=executor, progress=False
         )
 
+    @property
+    def delivers(self) -> bool:
+        """Whether it has a sequence, without which there is nothing to pack."""
+        return bool(JoinedRows(self).step(1))
+
     def document(self, name: str, number: int) -> list[int]:
         """The tokens of a source's document."""
         at = NAMES.index(name)
@@ -353,4 +358,4 @@ def _joined(draw: st.DrawFn) -> JoinedCase:
     )
 
 
-JOINED = _joined()
+JOINED = _joined().filter(lambda case: case.delivers)

@@ -89,7 +89,7 @@ def scripts(draw: st.DrawFn, most_turns: int = 5) -> Script:
         elif action == "leave":
             batch_rows = draw(st.integers(1, 8))
         elif action == "resume":
-            case, batch_rows = draw(changed(case)), draw(st.integers(1, 8))
+            case, batch_rows = draw(changed(case).filter(lambda case: case.delivers)), draw(st.integers(1, 8))
             turn = replace(turn, case=case, shards=draw(st.integers(1, 4)), equal=draw(EQUAL))
         script.turns.append(turn)
     return script

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from windrow.core.errors import PlanError
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.delivery.to_numpy import is_list
+from windrow.pipeline.exchange.derived_source import Parent
 from windrow.pipeline.exchange.rearranged_source import RearrangedSource
 from windrow.pipeline.plan.mixed_source import MixedSource
 from windrow.pipeline.plan.mixture import Mixture, count_round_rows
+from windrow.pipeline.plan.plan_leg import plan_leg
 from windrow.pipeline.tasks.mixed_packing import JoinedPacking
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
 
@@ -38,13 +40,19 @@ def join_documents(plan: LogicalPlan, packing: SequencePacking) -> LogicalPlan:
         raise PlanError(
             f"{packing}: split_documents=False is not for mixtures: their documents are packed end to end"
         )
-    joined = _name_sources(packing, mixture)
-    joined.check_schema(plan.read_source.schema)
+    joined, schema = _name_sources(packing, mixture), plan.read_source.schema
+    joined.check_schema(schema)
     source = plan.source
     assert isinstance(source, RearrangedSource), "a mixture rearranges the rows of its sources"
-    sources = tuple(_count(each, mixture, source, at, joined) for at, each in enumerate(mixture.sources))
+    lists = [name for name in joined.columns if is_list(schema.field(name).type)]
+    if mixture.length_column in lists:
+        lists = [mixture.length_column]
+    sources = tuple(
+        _count(each, mixture, parent, joined, lists[0])
+        for each, parent in zip(mixture.sources, source.parents, strict=True)
+    )
     window_tokens = sum(each.pass_tokens // each.windows_per_pass for each in sources)
-    row_bytes = joined.seq_len * joined.token_bytes(source.schema)
+    row_bytes = joined.seq_len * joined.token_bytes(schema)
     found = replace(
         mixture,
         sources=sources,
@@ -52,6 +60,10 @@ def join_documents(plan: LogicalPlan, packing: SequencePacking) -> LogicalPlan:
         length_column=None,
         joined=joined.seq_len,
     )
+    if not plan_leg(found, found.start, 0, 1).stop:
+        raise PlanError(
+            f"{packing}: the mixture ends with fewer tokens than a sequence of {joined.seq_len:,}"
+        )
     return replace(plan, packing=joined, mixture=found)
 
 
@@ -65,14 +77,12 @@ def _name_sources(packing: SequencePacking, mixture: Mixture) -> JoinedPacking:
 
 
 def _count(
-    own: MixedSource, mixture: Mixture, source: RearrangedSource, number: int, packing: JoinedPacking
+    own: MixedSource, mixture: Mixture, parent: Parent, packing: JoinedPacking, column: str
 ) -> MixedSource:
-    """A source with the tokens of its documents, which are read unless the mixture has measured them."""
-    parent = source.parents[number]
-    lists = [name for name in packing.columns if is_list(source.schema.field(name).type)]
+    """A source with the tokens of its documents, whose lists are read unless the mixture has measured them."""
     lengths = own.lengths
-    if lengths is None or mixture.length_column not in lists:
-        found = parent.measure_rows(lists[0])
+    if lengths is None or mixture.length_column != column:
+        found = parent.measure_rows(column, "pack")
         if [len(each) for each in found] != own.rows.tolist():
             raise PlanError(
                 f"pack: the transforms of the source {own.name!r} make other rows each time: a mixture needs the same "

@@ -210,9 +210,10 @@ class LogicalPlan:
             # which rows stay does not depend on their order
             return replace(plan, before=(*plan.before, stage))
         if not stage.preserves_rows:
+            fix = "before the shuffle" if self.mixture is None else "on each source"
             raise PlanError(
                 f"{stage.name}{'' if stage.call else ' with preserves_rows=False'} comes after {step}, where the "
-                "positions of rows are already fixed: call it before the shuffle"
+                f"positions of rows are already fixed: call it {fix}"
             )
         if stage.rng and self.packing is not None:
             fix = "call it before" if is_packed else "sequences of packed sources are not changed at random"

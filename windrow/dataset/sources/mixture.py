@@ -130,7 +130,13 @@ def mixture(
     read = plans if packed is None else packed.documents
     if source_column is not None and packed is None:
         read = {name: _with_source_column(name, plan, source_column) for name, plan in plans.items()}
-    call = f"mixture(seed={chosen}, when_exhausted={when_exhausted!r})"
+    call = f"mixture(seed={chosen}, when_exhausted={when_exhausted!r}"
+    call += "".join(
+        f", {name}={value!r}"
+        for name, value in (("unit", unit), ("length_column", length_column))
+        if value not in ("rows", None)
+    )
+    call += ")"
     check_columns(list(read.values()), call)
     joined = rearranged_plan(list(read.values()), CountedBlocks() if packed is None else WholeBlocks(), call)
     source: Any = joined.source
@@ -202,7 +208,7 @@ def _measure(name: str, plan: LogicalPlan, rows: NDArray[np.int64], column: str)
     """(rows,) what the rows of a source measure, which has so many in each block."""
     parent = make_parent(plan)
     check_measurable(parent.schema, column, f"mixture, source {name!r}: ")
-    found = parent.measure_rows(column)
+    found = parent.measure_rows(column, "mixture")
     if [len(each) for each in found] != rows.tolist():
         raise PlanError(
             f"mixture: the transforms of the source {name!r} make other rows each time: a mixture needs the same ones"

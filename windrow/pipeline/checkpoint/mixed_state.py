@@ -11,6 +11,7 @@ from windrow.core.errors import PlanError, StateError
 from windrow.core.integers import as_integer
 from windrow.core.user_warnings import warn_user
 from windrow.pipeline.plan.cursor import Cursor, JoinedPoint, MixturePoint
+from windrow.pipeline.plan.document_order import document_length
 from windrow.pipeline.plan.leg import Leg
 from windrow.pipeline.plan.leg_order import LegOrder
 from windrow.pipeline.plan.mixture import Mixture
@@ -19,6 +20,8 @@ from windrow.pipeline.plan.shares import make_shares
 from windrow.shuffle.order.length_groups import LengthGroups
 
 _DIGEST_DIGITS = 16
+# no number of a state is as large
+_MAX_NUMBER = 2**62
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,11 @@ def parse_mixed(value: Any) -> MixedState | None:
             return None
         if any(each is None or each < 0 for each in tokens):
             return None
+        if max(rows, weight, begun, *filter(None, tokens)) >= _MAX_NUMBER:
+            return None
         sources.append((name, MixedSourceState(digest, rows, weight, begun, *tokens)))
+    if not any(source.weight for _, source in sources):
+        return None
     group, joined = value.get("group", ""), None
     if "joined" in value:
         joined = _parse_joined(value["joined"])
@@ -174,7 +181,9 @@ def _parse_joined(value: Any) -> JoinedState | None:
     if not isinstance(value, (list, tuple)) or len(value) != 3 or not isinstance(value[1], str):
         return None
     documents, left = as_integer(value[0]), as_integer(value[2])
-    if documents is None or left is None or documents < 0 or left < 0 or (left > 0) != bool(value[1]):
+    if documents is None or left is None or min(documents, left) < 0 or max(documents, left) >= _MAX_NUMBER:
+        return None
+    if (left > 0) != bool(value[1]):
         return None
     return JoinedState(documents, value[1], left)
 
@@ -248,12 +257,23 @@ def _resume_joined(mixture: Mixture, state: MixedState, counts: tuple[int, ...])
     If the source of the document that has begun is left out, so is the rest of that.
     """
     found, names = state.joined, mixture.names
+    if (found is None) != (mixture.joined is None):
+        raise StateError(
+            "the state is corrupt: it does not tell which documents have begun. Load another copy of it"
+        )
     if found is None:
         return None
     tokens = (0,) * len(names) if mixture.unit == "tokens" else ()
     if found.source not in names:
         return JoinedPoint(found.documents, counts, tokens=tokens)
-    return JoinedPoint(found.documents, counts, names.index(found.source), found.left, tokens)
+    at = names.index(found.source)
+    length = document_length(mixture.sources[at], counts[at] - 1) if counts[at] else 0
+    if found.left >= length:
+        raise StateError(
+            f"the state is in a document of the source {found.source!r}, of which {found.left:,} tokens are left, and "
+            f"it has {length:,}: resume with the transforms that made its tokens"
+        )
+    return JoinedPoint(found.documents, counts, at, found.left, tokens)
 
 
 def _shares_tokens(state: MixedState) -> bool:

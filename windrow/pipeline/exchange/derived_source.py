@@ -113,12 +113,12 @@ class Parent:
             return self.source.count_blocks()
         return count_rows(self.reader.read, self.source.addresses(range(len(self.source.blocks.rows))))
 
-    def measure_rows(self, column: str) -> list[NDArray[np.float32]]:
-        """What the rows of each block measure by a column, which is read for that."""
+    def measure_rows(self, column: str, caller: str) -> list[NDArray[np.float32]]:
+        """What the rows of each block measure by a column, which is read for that; ``caller`` is named in errors."""
         reader = self.reader
 
         def measure(address: BlockAddress) -> NDArray[np.float32]:
-            return measure_rows(reader.read_columns(address, [column]), column, address.origin)
+            return measure_rows(reader.read_columns(address, [column]), column, address.origin, caller)
 
         return in_threads(measure, self.source.addresses(range(len(self.source.blocks.rows))))
 

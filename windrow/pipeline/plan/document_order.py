@@ -24,28 +24,28 @@ _MAX_PLACE = 2**62
 
 
 class DocumentStream:
-    """The documents of a source from one on, window by window, as far as they are needed."""
+    """The documents of a source from one on, up to ``stop``, window by window, as far as they are needed."""
 
-    def __init__(self, source: MixedSource, first: int) -> None:
+    def __init__(self, source: MixedSource, first: int, stop: int = _MAX_PLACE) -> None:
         self.source = source
         self.first = first
         self.windows: list[SourceWindow] = []
-        self._left = source.windows(first)
+        self._count = max(0, stop - first)
+        # a document that goes on can be of a pass that the source no longer has
+        self._left = source.windows(first, is_endless=True)
         self._tokens = np.zeros(0, np.int32)
 
     def load(self, count: int) -> NDArray[np.int32]:
         """(documents,) the tokens of so many documents or more; of fewer where the source ends."""
-        found, known = [self._tokens], len(self._tokens)
+        found, known, count = [self._tokens], len(self._tokens), min(count, self._count)
         while known < count:
-            window = next(self._left, None)
-            if window is None:
-                break
+            window = next(self._left)
             of_window = self._order(window)[max(0, self.first - window.start) :]
             self.windows.append(window)
             found.append(of_window)
             known += len(of_window)
         if len(found) > 1:
-            self._tokens = np.concatenate(found)
+            self._tokens = np.concatenate(found)[: self._count]
         return self._tokens
 
     def _order(self, window: SourceWindow) -> NDArray[np.int32]:
@@ -61,6 +61,11 @@ def order_window_of(source: MixedSource, window: SourceWindow, rows: int) -> Int
     """(rows,) the place of each stored row of a source's window in it."""
     key = source.window_key(window)
     return np.arange(rows, dtype=np.int64) if key is None else Permutation(key, rows).positions(0, rows)
+
+
+def document_length(source: MixedSource, number: int) -> int:
+    """The tokens of a source's document, which can be of any pass."""
+    return int(DocumentStream(source, number).load(1)[0])
 
 
 @dataclass(frozen=True)
@@ -124,12 +129,13 @@ class DocumentOrder:
         if joined.left:
             open_ones[joined.source] = 1
         self.firsts = self._counts - open_ones
-        self.streams = [
-            DocumentStream(source, first)
-            for source, first in zip(mixture.sources, self.firsts.tolist(), strict=True)
-        ]
         totals = [source.total_rows for source in mixture.sources]
-        self.limits = np.array([_MAX_PLACE if total is None else total for total in totals], np.int64)
+        self._limits = np.array([_MAX_PLACE if total is None else total for total in totals], np.int64)
+        stops = np.maximum(self._limits, self._counts)
+        self.streams = [
+            DocumentStream(*each)
+            for each in zip(mixture.sources, self.firsts.tolist(), stops.tolist(), strict=True)
+        ]
         self._sources: list[NDArray[np.int32]] = []
         self._lengths: list[NDArray[np.int32]] = []
         self._length = 0
@@ -155,7 +161,7 @@ class DocumentOrder:
                 self._begin_span(phase)
             span = self.spans[-1]
             weights = np.array(self._phases.weights[phase], np.int64)
-            held = np.where(np.array(span.counts) < self.limits, weights, 0)
+            held = np.where(np.array(span.counts) < self._limits, weights, 0)
             if not held.any() or (self._mixture.when_exhausted != "drop" and (held != weights).any()):
                 self.is_over = True
                 return
@@ -165,6 +171,8 @@ class DocumentOrder:
             if self._phases.by_documents:
                 most = min(most, change - row)
                 change = _MAX_PLACE
+            # of documents with few tokens
+            most = min(most, max(1, change - self.token))
             if self._mixture.unit == "tokens":
                 is_exhausted = self._add_by_tokens(held, span, row, most, change)
             else:
@@ -198,7 +206,8 @@ class DocumentOrder:
         starts = self.token + np.cumsum(lengths[:cut], dtype=np.int64) - lengths[:cut]
         changed = int(np.searchsorted(starts, change))
         self._add(sources[:changed], lengths[:changed])
-        return cut < most and changed == cut
+        # where shares change, others tell what comes next
+        return cut < most and changed == cut and self.token < change
 
     def _add_by_tokens(self, held: Ints, span: Span, row: int, most: int, change: int) -> bool:
         """The same by shares of tokens."""

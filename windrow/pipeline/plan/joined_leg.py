@@ -177,8 +177,10 @@ class JoinedLeg(Leg):
         needed, stops = [], found.starts + found.lengths
         for source, stream in enumerate(found.streams):
             own, first = found.by_source[source], int(found.firsts[source])
+            own = own[: int(np.searchsorted(found.starts[own], self.stop * size))]
             for window in stream.windows:
                 of_window = own[max(0, window.start - first) : max(0, window.stop - first)]
+                of_window = of_window[found.lengths[of_window] > 0]
                 if not len(of_window):
                     continue
                 begin = max(int(found.starts[of_window[0]]), self.row * size)

@@ -98,10 +98,13 @@ class MixedSource:
         counts = self.rows[blocks]
         return values[piece_rows(np.cumsum(self.rows)[blocks] - counts, counts)]
 
-    def windows(self, first_row: int) -> Iterator[SourceWindow]:
-        """The windows that have rows from ``first_row`` of the source on, pass after pass."""
+    def windows(self, first_row: int, *, is_endless: bool = False) -> Iterator[SourceWindow]:
+        """The windows that have rows from ``first_row`` of the source on, pass after pass.
+
+        ``is_endless``: whether behind its last pass, too.
+        """
         number = first_row // max(1, self.pass_rows)
-        while self.pass_rows and (self.passes is None or number < self.passes):
+        while self.pass_rows and (is_endless or self.passes is None or number < self.passes):
             plan = plan_epoch(
                 self.blocks,
                 cut=self.cut,

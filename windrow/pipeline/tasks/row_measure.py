@@ -26,18 +26,18 @@ def check_measurable(schema: pa.Schema, column: str, origin: str = "") -> None:
         )
 
 
-def measure_rows(table: pa.Table, column: str, origin: str) -> NDArray[np.float32]:
+def measure_rows(table: pa.Table, column: str, origin: str, caller: str = "Balance") -> NDArray[np.float32]:
     """(rows,) the number in a column, or the length of its value: items of a list, bytes of text and binary values.
 
     Raises
     ------
     TransformError
-        If the column has nulls, negative numbers or NaN; names it and ``origin``, the block.
+        If the column has nulls, negative numbers or NaN; names it, ``caller`` and ``origin``, the block.
     """
     if not table.num_rows:
         # a skipped block has no columns
         return np.zeros(0, np.float32)
-    where = f"Balance, {origin}: "
+    where = f"{caller}, {origin}: "
     with checking_rows(where):
         check_measurable(table.schema, column)
     values = table.column(column)
@@ -48,7 +48,7 @@ def measure_rows(table: pa.Table, column: str, origin: str) -> NDArray[np.float3
     is_valid = (found >= 0) & (found <= _MAX_FLOAT)
     if not is_valid.all():
         wrong = found[~is_valid][0]
-        raise TransformError(f"{where}column {column!r} holds {wrong:g}: Balance takes numbers of 0 or more")
+        raise TransformError(f"{where}column {column!r} holds {wrong:g}: lengths are numbers of 0 or more")
     return found.astype(np.float32)
 
 
