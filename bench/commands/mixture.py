@@ -57,12 +57,12 @@ def run(options: argparse.Namespace) -> int:
     print_machine()
     rows, is_met = [], True
     for sources in options.sources:
-        # a window of a source has at least a row group
-        window_bytes = max(options.size_bytes // _WINDOWS, sources * _GROUP_ROWS * DLRM_ROW_BYTES)
+        # row groups in a window of a source; the one pipeline has as many in a window as all sources together
+        blocks = max(1, options.size_bytes // (_WINDOWS * sources * _GROUP_ROWS * DLRM_ROW_BYTES))
         pairs = []
         for number in range(options.rounds):
             line.start(f"round {number + 1}: {sources} sources")
-            pair = [_measure(paths, count, window_bytes, options) for count in (1, sources)]
+            pair = [_measure(paths, count, blocks * sources // count, options) for count in (1, sources)]
             pairs.append(pair)
             line.finish(f"{pair[1].rows_per_second / pair[0].rows_per_second:.2f}")
         found = [mixed for _, mixed in pairs]
@@ -80,23 +80,23 @@ def run(options: argparse.Namespace) -> int:
     return int(not is_met)
 
 
-def _measure(paths: Sequence[str], sources: int, window_bytes: int, options: argparse.Namespace) -> _Reading:
+def _measure(paths: Sequence[str], sources: int, blocks: int, options: argparse.Namespace) -> _Reading:
     """Read in a new process, so that nothing is warm and memory is its own."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_read, list(paths), sources, window_bytes, options).result()
+        return pool.submit(_read, list(paths), sources, blocks, options).result()
 
 
-def _read(paths: list[str], sources: int, window_bytes: int, options: argparse.Namespace) -> _Reading:
+def _read(paths: list[str], sources: int, blocks: int, options: argparse.Namespace) -> _Reading:
     importlib.import_module("torch")  # not part of the time to the first batch
 
     whole = windrow.read_parquet(paths, target_block_bytes=1)
-    pipe = _make_pipeline(whole, window_bytes, 1)
+    pipe = _make_pipeline(whole, blocks, 1)
     if sources > 1:
         pipes = {}
         for number in range(sources):
             own = paths[number::sources] or [paths[number % len(paths)]]
             dataset = windrow.read_parquet(own, target_block_bytes=1)
-            pipes[f"source {number}"] = _make_pipeline(dataset, window_bytes // sources, number)
+            pipes[f"source {number}"] = _make_pipeline(dataset, blocks, number)
         pipe = windrow.mixture(pipes, dict.fromkeys(pipes, 1), seed=5)
     pipe = pipe.options(executor="threads", progress=False)
     if options.memory_limit is not None:
@@ -116,5 +116,5 @@ def _read(paths: list[str], sources: int, window_bytes: int, options: argparse.N
     return _Reading(done / (stopped - first), first - began, peak - idle_bytes, explained)
 
 
-def _make_pipeline(dataset: Dataset, window_bytes: int, seed: int) -> DatasetPipeline:
-    return dataset.window(bytes_per_window=window_bytes).repeat().random_shuffle_each_window(seed=seed)
+def _make_pipeline(dataset: Dataset, blocks: int, seed: int) -> DatasetPipeline:
+    return dataset.window(blocks_per_window=blocks).repeat().random_shuffle_each_window(seed=seed)
