@@ -135,7 +135,7 @@ def test_documents_are_the_same_however_many_are_chosen_at_a_time(
     sources = (SourceCase((9, 4, 11), seed=1), SourceCase((5, 2), seed=2))
     shares = Shares.steps({0: {"c": 2, "a": 1}, 37: {"c": 1, "a": 5}}, unit="tokens")
     for unit in ("rows", "tokens"):
-        case = JoinedCase(MixedCase(sources, (0, 1), shares), 4, unit=unit)  # type: ignore[arg-type]
+        case = JoinedCase(MixedCase(sources, (0, 1), shares), 4, unit=unit)
         mixture = plan(case)
         whole = JoinedLeg(mixture, mixture.start, 0, 3)
         expected = documents_of(whole, 0, 60)
