@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import windrow
-from windrow.dataset.sources import mixture
+from windrow.pipeline.plan import mixture
 
 SHARDS, ROWS = 4, 16
 
