@@ -29,7 +29,7 @@ def pipe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> win
         return windrow.from_arrow(table).repeat(1).random_shuffle_each_window(seed=seed)
 
     sources = {"web": source(1200, 0, 1), "code": source(400, 10_000, 2), "math": source(200, 20_000, 3)}
-    found = mixture.mixture(sources, {"web": 6, "code": 2, "math": 1}, seed=7, when_exhausted="drop")
+    found = windrow.mixture(sources, {"web": 6, "code": 2, "math": 1}, seed=7, when_exhausted="drop")
     return found.options(executor="threads", progress=False)
 
 
