@@ -19,7 +19,7 @@ from windrow.pipeline.coordinator.divided_steps import DividedSteps
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.memory_cache import JobCache
 from windrow.pipeline.coordinator.requests import EpochFacts, EpochStarts, WindowReply, diagnose
-from windrow.pipeline.coordinator.rounds import check_place, check_shares, find_lost, reply_round
+from windrow.pipeline.coordinator.rounds import check_place, check_shares, find_lost, find_placed, reply_round
 from windrow.pipeline.coordinator.run_measurements import (
     BlockRowCounts,
     LeftOutRows,
@@ -82,6 +82,7 @@ class Driver:
         self._buffered = BufferedWindows()
         self._running: dict[Work, str] = {}
         self.failure: Failure | None = None
+        self._destinations: tuple[tuple[int, ...], ...] | None = None
         self._epoch_starts = EpochStarts()
         self._peak_bytes = 0
         self._left_out = LeftOutRows()
@@ -106,6 +107,7 @@ class Driver:
         legs = self._program.legs
         rest = self._program.assignment(batching, cursor)
         if legs is not None:
+            self._follow_destinations()
             check_shares(legs, shard, cursor, rest, self._scheduler)
             if legs.open(cursor, rest):
                 self._handle(Replanned(cursor.epoch))
@@ -125,6 +127,13 @@ class Driver:
             self._left_out.open(cursor.epoch, assignment)
             self._left_out.count(self._total)
         return self.describe_epoch(cursor, batching)
+
+    def _follow_destinations(self) -> None:
+        """Place the windows of a mixture again if shards moved: those of a round have to have the same destinations."""
+        before, self._destinations = self._destinations, self._runner.destinations
+        if before not in (None, self._destinations):
+            for event in list(find_placed(self._scheduler, self._buffered)):
+                self._handle(event)
 
     def describe_epoch(self, cursor: Cursor, batching: Batching) -> EpochFacts:
         """Facts about an epoch that a shard has opened."""

@@ -105,6 +105,14 @@ def reply_round(
     )
 
 
+def find_placed(scheduler: Scheduler, buffered: Mapping[Key, BufferedWindow]) -> Iterator[AttemptLost]:
+    """The attempts at all windows that have been placed, as if they were lost."""
+    for key in scheduler.windows_ready:
+        window, held = scheduler.window(*key), buffered.get(key)
+        if window is not None and held is not None and held.places is not None:
+            yield AttemptLost(*key, window.attempt)
+
+
 def find_lost(scheduler: Scheduler, epoch: int, number: int, attempt: int) -> Iterator[AttemptLost]:
     """The attempts at windows that an attempt at a round consists of, if it is the latest."""
     states = [
