@@ -30,7 +30,7 @@ class Runner:
     """Keeps tasks until the test runs them."""
 
     def __init__(self, program: Program) -> None:
-        self.destinations = (program.members,)
+        self.destinations: tuple[tuple[int, ...], ...] = (program.members,)
         self.program = program
         self.queue: list[tuple[Task, Any, tuple[Any, ...]]] = []
         self.seen: list[Task] = []
