@@ -101,11 +101,9 @@ class JoinedPlaces:
         key = number, assignment, tuple(destinations), run_rows
         found = self._rounds.get(key)
         if found is None:
-            leg, size, by_rows = self.leg, self.leg.mixture.round_rows, assignment.of_sequences
-            first, stop = max(number * size, leg.row), min((number + 1) * size, leg.stop)
-            # whole steps, of which all costs are known
-            low = max(leg.row, first - max(0, first - by_rows.start_row) % by_rows.step_rows)
-            high = min(leg.stop, stop + -max(0, stop - by_rows.start_row) % by_rows.step_rows)
+            leg = self.leg
+            first, stop = leg.round_span(number)
+            low, high = leg.whole_steps(assignment.of_sequences, first, stop)
             divided = divide_sequences(
                 assignment,
                 window=(first * leg.seq_len, stop * leg.seq_len),

@@ -14,6 +14,7 @@ from windrow.pipeline.plan.leg_order import LegOrder
 from windrow.pipeline.plan.mixed_source import NeededWindow, mean_window_rows, window_work
 from windrow.pipeline.plan.mixture import Mixture
 from windrow.shuffle.order.epoch_plan import EpochPlan
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 Ints = NDArray[np.int64]
 
@@ -109,6 +110,17 @@ class Leg(ABC):
         first = np.array([needed.first_row for needed in self.windows], np.int64) // size
         last = (np.array([needed.stop_row for needed in self.windows], np.int64) - 1) // size
         return Rounds(self.row // size, -(-self.stop // size), first, last)
+
+    def round_span(self, number: int) -> tuple[int, int]:
+        """The first row of the leg in a round, and the row behind the last one."""
+        size = self.mixture.round_rows
+        return max(number * size, self.row), min((number + 1) * size, self.stop)
+
+    def whole_steps(self, assignment: ShardAssignment, first: int, stop: int) -> tuple[int, int]:
+        """The rows of the leg from which on, and up to which, the steps are whole that have some rows."""
+        start, step_rows = assignment.start_row, assignment.step_rows
+        low = max(self.row, first - max(0, first - start) % step_rows)
+        return low, min(self.stop, stop + -max(0, stop - start) % step_rows)
 
     @cached_property
     def _work_budget(self) -> float:

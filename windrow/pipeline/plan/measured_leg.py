@@ -150,9 +150,9 @@ class MeasuredLeg:
 
     def _divide(self, number: int, assignment: ShardAssignment) -> StepRows:
         """Divide the rows of a round among shards."""
-        leg, size = self.leg, self.leg.mixture.round_rows
-        first, stop = max(number * size, leg.row), min((number + 1) * size, leg.stop)
-        window, total = (first, stop), leg.stop
+        leg = self.leg
+        first, stop = window = leg.round_span(number)
+        total = leg.stop
         if assignment.ends_by_tokens:
             cuts = self.cut(assignment)
             starts = np.array(cuts.starts, np.int64)
@@ -164,9 +164,7 @@ class MeasuredLeg:
             return divide_cut_rows(
                 assignment, window=window, total=total, low=low, measures=measures, cuts=of_round
             )
-        start, step_rows = assignment.start_row, assignment.step_rows
-        low = max(leg.row, first - max(0, first - start) % step_rows)
-        high = min(leg.stop, stop + -max(0, stop - start) % step_rows)
+        low, high = leg.whole_steps(assignment, first, stop)
         lengths = self.lengths[low - leg.row : high - leg.row]
         costs = assignment.cost_balance.costs(lengths)
         return divide_rows(assignment, window=window, total=total, low=low, costs=costs, lengths=lengths)
@@ -178,7 +176,7 @@ class MeasuredLeg:
         found = self._rounds.get(key)
         if found is None:
             divided = self._divide(number, assignment)
-            first = max(number * self.leg.mixture.round_rows, self.leg.row)
+            first, _ = self.leg.round_span(number)
             found = self._rounds[key] = number_round(divided, first, destinations, run_rows)
         return found
 
