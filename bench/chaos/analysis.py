@@ -52,8 +52,8 @@ def find_recoveries(incarnations: Sequence[Incarnation], kills: Sequence[Kill]) 
     was in progress at the kill or started before the next kill.
     """
     found: dict[str, list[float]] = {}
-    ends = [kill.time for kill in kills[1:]] + [float("inf")]
-    for kill, end in zip(kills, ends, strict=True):
+    # there are none if a trainer fails before the first one
+    for kill, end in zip(kills, [*(kill.time for kill in kills[1:]), float("inf")], strict=False):
         for shard in sorted({incarnation.shard for incarnation in incarnations}):
             seconds = _recovery_seconds(incarnations, shard, kill, end)
             if seconds is not None:

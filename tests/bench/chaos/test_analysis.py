@@ -89,6 +89,7 @@ def test_recovery_is_the_time_until_delayed_shards_continue() -> None:
     both = [Kill(4.5, "raylet"), Kill(6.0, "worker")]
     assert find_recoveries(incarnations, both) == {"raylet": [3.5], "worker": [2.0]}
     assert find_recoveries(incarnations, [Kill(8.5, "worker")]) == {}
+    assert find_recoveries(incarnations, []) == {}
 
 
 def test_killed_trainer_recovers_with_its_first_batch() -> None:
