@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import cycle
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,37 +16,13 @@ from tests.laws.joined_mixtures import JOINED, JoinedCase, JoinedReading
 from tests.laws.mixture_balance import BALANCES
 from tests.laws.mixture_cases import NAMES, MixedCase, draw_shares, schedules
 from tests.laws.reading import ScrambledThreads
-from tests.laws.test_mixtures import EQUAL, ON_RAY, short_legs
+from tests.laws.test_mixtures import EQUAL, ON_RAY, Script, Turn, short_legs
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.shares import Shares
 from windrow.shuffle.order.balance import Balance
-from windrow.shuffle.order.shard_assignment import Equal
 
 pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
-
-
-@dataclass(frozen=True)
-class Turn:
-    """Some steps with a batch size, and then a change: other shares, or a job that goes on from the state."""
-
-    steps: int
-    batch_rows: int
-    action: Literal["save", "leave", "set", "resume"] = "save"
-    shares: dict[str, float] = field(default_factory=dict)
-    case: JoinedCase | None = None
-    shards: int = 1
-    equal: Equal = False
-
-
-@dataclass(frozen=True)
-class Script:
-    """A mixture, and what a job does with it, turn after turn."""
-
-    case: JoinedCase
-    shards: int
-    equal: Equal
-    turns: list[Turn]
 
 
 # switched on and off
@@ -77,13 +53,13 @@ def changed(draw: st.DrawFn, case: JoinedCase) -> JoinedCase:
 
 
 @st.composite
-def scripts(draw: st.DrawFn, most_turns: int = 5) -> Script:
+def scripts(draw: st.DrawFn, most_turns: int = 5) -> Script[JoinedCase]:
     case = draw(JOINED)
-    script = Script(case, draw(st.integers(1, 4)), draw(EQUAL), [])
+    script: Script[JoinedCase] = Script(case, draw(st.integers(1, 4)), draw(EQUAL), [])
     batch_rows = draw(st.integers(1, 8))
     for _ in range(draw(st.integers(1, most_turns))):
         action: Any = draw(st.sampled_from(["resume", "resume", "set", "leave", "save"]))
-        turn = Turn(draw(st.integers(0, 6)), batch_rows, action)
+        turn: Turn[JoinedCase] = Turn(draw(st.integers(0, 6)), batch_rows, action)
         if action == "set":
             turn = replace(turn, shares=draw_shares(draw, case.mixed.names))
         elif action == "leave":
@@ -96,7 +72,7 @@ def scripts(draw: st.DrawFn, most_turns: int = 5) -> Script:
 
 
 def run(
-    script: Script,
+    script: Script[JoinedCase],
     executor: str | Executor,
     balances: Sequence[Balance | None] = (None,),
     replicas: int | None = None,
@@ -129,7 +105,9 @@ def run(
 
 @examples(60)
 @given(scripts(), st.sampled_from([1, 6, 30]), st.integers(0, 2**16))
-def test_any_joined_mixture_and_any_changes(script: Script, leg_blocks: int, scramble: int) -> None:
+def test_any_joined_mixture_and_any_changes(
+    script: Script[JoinedCase], leg_blocks: int, scramble: int
+) -> None:
     with short_legs(leg_blocks):
         run(script, ScrambledThreads(2, scramble))
 
@@ -137,7 +115,7 @@ def test_any_joined_mixture_and_any_changes(script: Script, leg_blocks: int, scr
 @examples(30)
 @given(scripts(), st.sampled_from([1, 6, 30]), st.integers(0, 2**16), JOINED_BALANCES)
 def test_any_balanced_joined_mixture(
-    script: Script, leg_blocks: int, scramble: int, balances: list[Balance | None]
+    script: Script[JoinedCase], leg_blocks: int, scramble: int, balances: list[Balance | None]
 ) -> None:
     with short_legs(leg_blocks):
         run(script, ScrambledThreads(2, scramble), balances)
@@ -145,7 +123,9 @@ def test_any_balanced_joined_mixture(
 
 @examples(12)
 @given(scripts(), JOINED_BALANCES, st.integers(1, 3))
-def test_any_joined_mixture_on_a_mesh(script: Script, balances: list[Balance | None], replicas: int) -> None:
+def test_any_joined_mixture_on_a_mesh(
+    script: Script[JoinedCase], balances: list[Balance | None], replicas: int
+) -> None:
     with short_legs(30):
         run(script, ThreadsExecutor(2), balances, replicas)
 
@@ -167,7 +147,7 @@ def test_joined_mixtures_on_ray(
     shares = Shares.steps({0: {names[0]: 3, names[1]: 1}, 4: dict(zip(names, (1, 2, 1), strict=True))})
     case = JoinedCase(MixedCase(sources, (0, 1, 2), shares, "drop", 5), 5, unit=unit)
     fewer = replace(case.mixed, members=(2, 0), shares=Shares.constant({names[0]: 1}))
-    turns = [
+    turns: list[Turn[JoinedCase]] = [
         Turn(6, 5, "set", shares=dict(zip(names, (1, 1, 0), strict=True))),
         Turn(4, 5, "resume", case=case, shards=3),
         Turn(5, 7, "leave"),

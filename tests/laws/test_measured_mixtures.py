@@ -41,7 +41,7 @@ def _by_column(balance: Balance, column: str) -> Balance:
     return found if balance.group_steps is None else found.with_groups(balance.group_steps)
 
 
-def can_deliver(script: Script, balances: Sequence[Balance]) -> bool:
+def can_deliver(script: Script[MixedCase], balances: Sequence[Balance]) -> bool:
     """Whether shares change by rows, and all sources that ever have one have rows that fit into the budgets."""
     least = min(each.budget.tokens for each in balances if each.budget is not None)
     shares: list[Mapping[str, Any]] = [turn.shares for turn in script.turns]
@@ -56,7 +56,10 @@ def can_deliver(script: Script, balances: Sequence[Balance]) -> bool:
 
 
 def run(
-    script: Script, executor: str | Executor, balances: Sequence[Balance], replicas: int | None = None
+    script: Script[MixedCase],
+    executor: str | Executor,
+    balances: Sequence[Balance],
+    replicas: int | None = None,
 ) -> None:
     """Read a mixture; wherever iterators begin again, they have the next of the balances."""
     turns = cycle(balances)
@@ -86,7 +89,7 @@ def run(
 @examples(30)
 @given(scripts(), st.sampled_from([1, 6, 30]), st.integers(0, 2**16), GROUPINGS)
 def test_any_mixture_in_groups_by_length(
-    script: Script, leg_blocks: int, scramble: int, balances: list[Balance]
+    script: Script[MixedCase], leg_blocks: int, scramble: int, balances: list[Balance]
 ) -> None:
     with short_legs(leg_blocks):
         run(script, ScrambledThreads(2, scramble), balances)
@@ -95,7 +98,7 @@ def test_any_mixture_in_groups_by_length(
 @examples(30)
 @given(scripts(IN_ROWS), st.sampled_from([1, 6, 30]), st.integers(0, 2**16), BUDGETS)
 def test_any_mixture_in_steps_by_tokens(
-    script: Script, leg_blocks: int, scramble: int, balances: list[Balance]
+    script: Script[MixedCase], leg_blocks: int, scramble: int, balances: list[Balance]
 ) -> None:
     assume(can_deliver(script, balances))
     with short_legs(leg_blocks), pytest.MonkeyPatch.context() as patch:
@@ -105,7 +108,9 @@ def test_any_mixture_in_steps_by_tokens(
 
 @examples(12)
 @given(scripts(IN_ROWS), GROUPINGS | BUDGETS, st.integers(1, 3))
-def test_any_measured_mixture_on_a_mesh(script: Script, balances: list[Balance], replicas: int) -> None:
+def test_any_measured_mixture_on_a_mesh(
+    script: Script[MixedCase], balances: list[Balance], replicas: int
+) -> None:
     assume(balances[0].budget is None or can_deliver(script, balances))
     with short_legs(30):
         run(script, ThreadsExecutor(2), balances, replicas)

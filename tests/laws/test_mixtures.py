@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import cycle
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.examples import examples
+from tests.laws.joined_mixtures import JoinedCase
 from tests.laws.mixture_balance import BALANCES
 from tests.laws.mixture_cases import (
     MIXTURES,
@@ -36,27 +37,30 @@ from windrow.shuffle.order.shard_assignment import Equal
 pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
 
 
+Case = TypeVar("Case", MixedCase, JoinedCase)
+
+
 @dataclass(frozen=True)
-class Turn:
+class Turn(Generic[Case]):
     """Some steps with a batch size, and then a change: other shares, or a job that goes on from the state."""
 
     steps: int
     batch_rows: int
     action: Literal["save", "leave", "set", "resume"] = "save"
     shares: dict[str, float] = field(default_factory=dict)
-    case: MixedCase | None = None
+    case: Case | None = None
     shards: int = 1
     equal: Equal = False
 
 
 @dataclass(frozen=True)
-class Script:
+class Script(Generic[Case]):
     """A mixture, and what a job does with it, turn after turn."""
 
-    case: MixedCase
+    case: Case
     shards: int
     equal: Equal
-    turns: list[Turn]
+    turns: list[Turn[Case]]
 
 
 # switched on and off
@@ -80,13 +84,15 @@ def changed(draw: st.DrawFn, case: MixedCase) -> MixedCase:
 
 
 @st.composite
-def scripts(draw: st.DrawFn, cases: st.SearchStrategy[MixedCase] = MIXTURES, most_turns: int = 5) -> Script:
+def scripts(
+    draw: st.DrawFn, cases: st.SearchStrategy[MixedCase] = MIXTURES, most_turns: int = 5
+) -> Script[MixedCase]:
     case = draw(cases)
-    script = Script(case, draw(st.integers(1, 5)), draw(EQUAL), [])
+    script: Script[MixedCase] = Script(case, draw(st.integers(1, 5)), draw(EQUAL), [])
     batch_rows = draw(st.integers(1, 20))
     for _ in range(draw(st.integers(1, most_turns))):
         action: Any = draw(st.sampled_from(["resume", "resume", "set", "leave", "save"]))
-        turn = Turn(draw(st.integers(0, 6)), batch_rows, action)
+        turn: Turn[MixedCase] = Turn(draw(st.integers(0, 6)), batch_rows, action)
         if action == "set":
             turn = replace(turn, shares=draw_shares(draw, case.names))
         elif action == "leave":
@@ -99,7 +105,7 @@ def scripts(draw: st.DrawFn, cases: st.SearchStrategy[MixedCase] = MIXTURES, mos
 
 
 def run(
-    script: Script,
+    script: Script[MixedCase],
     executor: str | Executor,
     balances: Sequence[Balance | None] = (None,),
     replicas: int | None = None,
@@ -143,7 +149,7 @@ def short_legs(blocks: int) -> Iterator[None]:
 
 @examples(30)
 @given(scripts(), st.sampled_from([0, 1, 6]), st.integers(0, 2**16))
-def test_any_mixture_and_any_changes(script: Script, leg_blocks: int, scramble: int) -> None:
+def test_any_mixture_and_any_changes(script: Script[MixedCase], leg_blocks: int, scramble: int) -> None:
     with short_legs(leg_blocks):
         run(script, ScrambledThreads(2, scramble))
 
@@ -151,7 +157,7 @@ def test_any_mixture_and_any_changes(script: Script, leg_blocks: int, scramble: 
 @examples(30)
 @given(scripts(), st.sampled_from([0, 1, 6]), st.integers(0, 2**16), MIXED_BALANCES)
 def test_any_balanced_mixture(
-    script: Script, leg_blocks: int, scramble: int, balances: list[Balance | None]
+    script: Script[MixedCase], leg_blocks: int, scramble: int, balances: list[Balance | None]
 ) -> None:
     with short_legs(leg_blocks):
         run(script, ScrambledThreads(2, scramble), balances)
@@ -174,14 +180,14 @@ def test_sources_repeat_after_the_last_row_before_one_is_dropped(step_rows: int,
 @examples(20)
 @given(scripts(), MIXED_BALANCES, st.integers(1, 3))
 def test_any_balanced_mixture_on_a_mesh(
-    script: Script, balances: list[Balance | None], replicas: int
+    script: Script[MixedCase], balances: list[Balance | None], replicas: int
 ) -> None:
     run(script, ThreadsExecutor(2), balances, replicas)
 
 
 @examples(12)
 @given(scripts(PACKED), st.sampled_from([0, 1, 6]), st.integers(0, 2**16))
-def test_any_mixture_of_packed_sources(script: Script, leg_blocks: int, scramble: int) -> None:
+def test_any_mixture_of_packed_sources(script: Script[MixedCase], leg_blocks: int, scramble: int) -> None:
     with short_legs(leg_blocks):
         run(script, ScrambledThreads(2, scramble))
 
@@ -193,7 +199,7 @@ PACKED_BALANCES = st.builds(replace, BALANCES, column=st.just("x"))
 @examples(20)
 @given(scripts(PACKED), st.sampled_from([0, 1, 6]), st.integers(0, 2**16), PACKED_BALANCES)
 def test_any_balanced_mixture_of_packed_sources(
-    script: Script, leg_blocks: int, scramble: int, balance: Balance
+    script: Script[MixedCase], leg_blocks: int, scramble: int, balance: Balance
 ) -> None:
     with short_legs(leg_blocks):
         run(script, ScrambledThreads(2, scramble), [balance, None])
