@@ -47,6 +47,24 @@ def test_an_error_in_a_finalizer_does_not_hold_up_the_end() -> None:
     assert "ZeroDivisionError" in errors
 
 
+def test_a_program_ends_after_what_the_call_alone_holds_is_freed() -> None:
+    program = """
+    import time
+    from windrow.core.finalizers import in_background
+
+    class Batches:
+        def close(self):
+            pass
+
+        def __del__(self):
+            time.sleep(0.5)
+            print("freed", flush=True)
+
+    in_background(Batches().close)
+    """
+    assert run(program) == (0, "freed\n", "")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
 def test_a_forked_process_does_not_wait_for_the_threads_of_its_parent() -> None:
     program = LEAVES + textwrap.dedent("""

@@ -29,7 +29,7 @@ def in_background(call: Callable[[], object]) -> None:
         _UNDER_WAY.add(held)
         try:
             # threading.Thread.start() takes locks itself, which the interrupted code may hold
-            _thread.start_new_thread(_run, (call, held))
+            _thread.start_new_thread(_run, ([call], held))
             return
         except RuntimeError:
             # the interpreter cannot start more threads
@@ -38,13 +38,15 @@ def in_background(call: Callable[[], object]) -> None:
     call()
 
 
-def _run(call: Callable[[], object], held: _thread.LockType) -> None:
+def _run(calls: list[Callable[[], object]], held: _thread.LockType) -> None:
     try:
-        call()
+        calls[0]()
     except BaseException:
         # printed before the end of the interpreter, which would cut it off
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
     finally:
+        # what only the call holds, such as prefetched batches, is freed while the end is still waited for
+        calls.clear()
         _UNDER_WAY.discard(held)
         held.release()
 
