@@ -189,17 +189,16 @@ class _Block(NamedTuple):
 class _Lease:
     """Owns a block for the arrays that view it, and returns it when the last of them is collected."""
 
-    __slots__ = ("__array_interface__", "_block", "_pool")
+    __slots__ = ("_block", "_nbytes", "_pool")
 
     def __init__(self, pool: BufferPool, block: _Block, nbytes: int) -> None:
-        self._pool = weakref.ref(pool)
-        self._block = block
-        self.__array_interface__: dict[str, Any] = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (nbytes,),
-            "data": (block.address, False),
-        }
+        self._pool, self._block, self._nbytes = weakref.ref(pool), block, nbytes
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        # not kept: the garbage collector would look at its dict and tuples as long as the lease lives
+        data = self._block.address, False
+        return {"version": 3, "typestr": "|u1", "shape": (self._nbytes,), "data": data}
 
     def __del__(self) -> None:
         pool = self._pool()

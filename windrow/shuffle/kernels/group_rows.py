@@ -77,11 +77,12 @@ def group_rows(
         whole = table.select(list(range(len(table.schema))))
         arenas, others = _move_columns(whole, moving, pool, pause)
     grouping.move([places], [arenas.places], pool)
-    others_schema = pa.schema([table.schema.field(number) for number in column_widths(table.schema).others])
-    batches = [
-        pa.RecordBatch.from_arrays([moved[i] for i in sorted(moved)], schema=others_schema)
-        for moved in others
-    ]
+    numbers = column_widths(table.schema).others
+    others_schema = pa.schema([table.schema.field(number) for number in numbers])
+    if numbers:
+        batches = [pa.RecordBatch.from_arrays(moved, schema=others_schema) for moved in others]
+    else:
+        batches = [pa.RecordBatch.from_arrays([], schema=others_schema)] * len(grouping.run_starts)
     return [
         arenas.map_output(at, table.schema, run_starts, batch)
         for at, (run_starts, batch) in enumerate(zip(grouping.run_starts, batches, strict=True))
@@ -90,10 +91,10 @@ def group_rows(
 
 def _move_columns(
     part: BlockPart, moving: _Grouping, pool: BufferPool, pause: Callable[[], None]
-) -> tuple[Arenas, list[dict[int, pa.Array]]]:
-    """Move all columns: returns the fixed-width ones, and for each map output the others by number."""
+) -> tuple[Arenas, list[tuple[pa.Array, ...]]]:
+    """Move all columns: returns the fixed-width ones, and for each map output the others."""
     arenas = Arenas(part.schema, choose_packing(part), moving.map_output_rows, pool)
-    others: list[dict[int, pa.Array]] = [{} for _ in moving.map_output_rows]
+    others = []
     _FixedWidthMover(part, moving, arenas, pool, pause).move()
     for number in column_widths(part.schema).others:
         pause()
@@ -102,9 +103,8 @@ def _move_columns(
             column = part.decode_nested(number, pool) if can_scatter(part) else None
             column = join(part.select([number])) if column is None else column
             arrays = moving.move_arrow_column(column, part.schema.field(number).name, pool)
-        for moved, array in zip(others, arrays, strict=True):
-            moved[number] = array
-    return arenas, others
+        others.append(arrays)
+    return arenas, list(zip(*others, strict=True))
 
 
 def choose_packing(part: BlockPart) -> NDArray[np.int64]:

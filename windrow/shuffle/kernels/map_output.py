@@ -25,6 +25,8 @@ from windrow.shuffle.kernels.nested_columns import NestedColumn
 # the bytes of a row's place within its run
 PLACE_BYTES = 4
 _WORD_BYTES = 8
+# of most map outputs: the garbage collector looks at each dict that lives
+_NO_NULLS: Mapping[int, NDArray[np.uint8]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +277,7 @@ class Arenas:
             places=self.places.view(at, np.uint32),
             values=self._buffers[at][start : int(self._stop[at])],
             packing=packing,
-            validity={number: bits[at] for number, bits in self._validity.items()},
+            validity={number: bits[at] for number, bits in self._validity.items()} or _NO_NULLS,
             others=others,
         )
 
