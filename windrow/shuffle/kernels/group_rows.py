@@ -80,7 +80,7 @@ def group_rows(
     numbers = column_widths(table.schema).others
     others_schema = pa.schema([table.schema.field(number) for number in numbers])
     if numbers:
-        batches = [pa.RecordBatch.from_arrays(moved, schema=others_schema) for moved in others]
+        batches = [pa.RecordBatch.from_arrays(list(moved), schema=others_schema) for moved in others]
     else:
         batches = [pa.RecordBatch.from_arrays([], schema=others_schema)] * len(grouping.run_starts)
     return [
