@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -27,7 +28,9 @@ from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.blocks import CutSizes
 from windrow.io.catalog.file_source import FileSource
+from windrow.io.parquet import row_ranges
 from windrow.io.parquet.block_reader import ParquetFormat
+from windrow.io.parquet.row_ranges import RowRange
 
 PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
 KINDS: dict[str, Any] = {
@@ -180,8 +183,6 @@ def test_rows_of_pieces_are_those_that_arrow_reads(
 
 @pytest.mark.parametrize("index", [True, False])
 def test_only_the_pages_of_a_piece_are_read_from_a_store(tmp_path: Path, index: bool) -> None:
-    from fsspec.implementations.memory import MemoryFileSystem
-
     rows = 600_000
     values = np.random.Generator(np.random.PCG64(1)).integers(0, 2**62, rows)
     table = pa.table({"n": np.arange(rows), "x": values, "s": [f"{v:x}" for v in values.tolist()]})
@@ -213,6 +214,32 @@ def test_only_the_pages_of_a_piece_are_read_from_a_store(tmp_path: Path, index: 
     assert source.reader.read(address).equals(table.slice(first, stop - first))
     assert sum(read) < size / 4
     store.rm("/ranges", recursive=True)
+
+
+@pytest.mark.parametrize("held", [0, 5_000, 2**26])
+def test_pages_that_are_not_found_are_streamed_from_a_store(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: int
+) -> None:
+    """Whole chunks where all of them fit into what may be held, and else through buffers."""
+    monkeypatch.setattr(row_ranges, "_STREAMED_BYTES", held)
+    monkeypatch.setattr(RowRange, "_find_rows", lambda self, leaf: None)
+    opened: list[int] = []
+
+    def note(*args: Any, buffer_size: int = 0, **options: Any) -> Any:
+        opened.append(buffer_size)
+        return open_stored(*args, buffer_size=buffer_size, **options)
+
+    open_stored = row_ranges.open_parquet
+    monkeypatch.setattr(row_ranges, "open_parquet", note)
+    table = pa.table({"n": np.arange(1000), "s": [f"s{n}" for n in range(1000)]})
+    store = MemoryFileSystem()
+    path = f"{tmp_path}/x.parquet"
+    with store.open(path, "wb") as file:
+        pq.write_table(table, file, data_page_size=512)
+    source = cut_source(open_parquet(path, filesystem=store), 300)
+    assert pa.concat_tables(read_blocks(source)).equals(table)
+    assert opened
+    assert set(opened) == {{0: 1, 5_000: 2_500, 2**26: 0}[held]}
 
 
 def test_a_filter_sees_the_rows_of_each_piece(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ from windrow.io.storage.retries import call_ahead
 _LANES = 8
 # of a stream: rows and bytes that are held at a time
 _BATCH_ROWS, _BATCH_BYTES = 2**16, 8 * 2**20
+# of a remote file's row group that is streamed: the most that is held of all its leaves together
+_STREAMED_BYTES = 64 * 2**20
 # Of remote files: all ranges of a row group need the same dictionaries, which can be larger than their pages.
 _DICTIONARIES = FooterCache(max_footers=4096, max_bytes=64 * 2**20)
 call_in_forked_children(_DICTIONARIES.forget)
@@ -194,17 +196,17 @@ class RowRange:
 
     def _stream(self, names: Sequence[str], options: Mapping[str, Any]) -> pa.Table:
         """Read columns by streaming the row group up to the last row."""
-        footer, is_remote = self.block.footer, self.block.remote is not None
+        footer = self.block.footer
         row_group = footer.metadata.row_group(self.group)
-        # otherwise whole chunks of a remote file are read into memory
-        stored = open_parquet(self.block, buffer_size=_BATCH_BYTES if is_remote else 0, **options)
+        paths = footer.leaf_paths(pa.field(name, footer.stored_type(name)) for name in names)
+        stored = open_parquet(self.block, buffer_size=self._buffer_bytes(paths), **options)
         if not names:
             return stored.read_row_groups([self.group], columns=[]).slice(self.first, self.num_rows)
         rows = _BATCH_BYTES * row_group.num_rows // max(1, row_group.total_byte_size)
         batches = stored.iter_batches(
             batch_size=max(1, min(rows, _BATCH_ROWS)),
             row_groups=[self.group],
-            columns=footer.leaf_paths(pa.field(name, footer.stored_type(name)) for name in names),
+            columns=paths,
             use_threads=False,
         )
         kept, at = [], 0
@@ -216,6 +218,16 @@ class RowRange:
             if at >= self.stop:
                 return pa.Table.from_batches(kept)
         raise pa.ArrowInvalid(f"pages hold {at} rows where the footer states {row_group.num_rows}")
+
+    def _buffer_bytes(self, paths: Sequence[str]) -> int:
+        """The bytes of the buffer through which Arrow streams each leaf; 0: it reads whole chunks into memory.
+
+        A corrupt page header makes Arrow take as much memory as it states, unless the whole chunk is in memory.
+        """
+        sizes = [stop - start for start, stop in self.block.footer.ranges([self.group], paths)]
+        if self.block.remote is None or sum(sizes) <= _STREAMED_BYTES:
+            return 0
+        return max(1, min(_BATCH_BYTES, _STREAMED_BYTES // len(sizes)))
 
     # --- pages
 
