@@ -39,11 +39,12 @@ def _ends_its_actors(ray_local: Any) -> Iterator[None]:
     assert eventually(lambda: not _alive()), f"actors are left: {_alive()}"
 
 
-def _alive() -> list[str]:
+def _alive(*names: str) -> list[Any]:
+    """The actors of these classes that have not ended; without names, those that belong to pools."""
     from ray._private.state import actors
 
-    found = [one["ActorClassName"] for one in actors().values() if one["State"] != "DEAD"]
-    return [name for name in found if name in ("_Worker", "PoolManager")]
+    wanted = names or ("_Worker", "PoolManager")
+    return [one for one in actors().values() if one["State"] != "DEAD" and one["ActorClassName"] in wanted]
 
 
 class Model:
@@ -321,8 +322,8 @@ def test_actors_that_die_behind_the_shuffle_lose_nothing(numbers: Path, tmp_path
 
 @pytest.mark.nightly
 def test_a_coordinator_that_dies_gets_new_pools(numbers: Path) -> None:
-    from ray._private.state import actors
-
+    # those of other tests' runs
+    assert eventually(lambda: not _alive("Coordinator")), f"coordinators are left: {_alive('Coordinator')}"
     pipe = shuffled(numbers, epochs=6).map_batches(
         Model, fn_constructor_args=(1, 0.1), compute=windrow.ActorPool(2), num_cpus=0.3
     )
@@ -332,9 +333,8 @@ def test_a_coordinator_that_dies_gets_new_pools(numbers: Path) -> None:
             for step, batch in enumerate(epoch.iter_batches(10)):
                 found.append(batch["x"].tolist())
                 if epoch.number == 1 and step == 20:
-                    alive = [one for one in actors().values() if one["ActorClassName"] == "Coordinator"]
-                    (pid,) = [one["Pid"] for one in alive if one["State"] == "ALIVE"]
-                    os.kill(pid, signal.SIGKILL)
+                    (coordinator,) = _alive("Coordinator")
+                    os.kill(coordinator["Pid"], signal.SIGKILL)
     (expected,) = read_shards(shuffled(numbers, epochs=6), 1)
     assert found == [batch["x"].tolist() for batch in expected]
 

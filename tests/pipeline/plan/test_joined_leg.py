@@ -45,7 +45,8 @@ def documents_of(leg: JoinedLeg, row: int, stop: int) -> list[tuple[int, int, in
     for source, start, length in zip(
         found.sources.tolist(), found.starts.tolist(), found.lengths.tolist(), strict=True
     ):
-        if start < stop * size and start + length > row * size:
+        # none of a leg of no sequences, even if a document goes on there
+        if row < stop and start < stop * size and start + length > row * size:
             documents.append((source, taken[source], start, length))
         taken[source] += 1
     return documents
