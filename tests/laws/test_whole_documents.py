@@ -251,7 +251,13 @@ def test_states_name_the_packing() -> None:
     with packed.iterator() as shard:
         next(iter(shard.iter_batches(2)))
         state = shard.state_dict()
-    for change in ({"long_documents": "drop"}, {"has_eos": False}, {"boundaries": False}, {"seq_len": 9}):
+    of_documents = "columns, eos, options of pack"
+    for change, told in (
+        ({"long_documents": "drop"}, of_documents),
+        ({"has_eos": False}, of_documents),
+        ({"boundaries": False}, of_documents),
+        ({"seq_len": 9}, rf"pack +sequences of {SCRIPT.seq_len} +sequences of 9$"),
+    ):
         _, other = pipelines_of(SCRIPT._replace(**change))
-        with pytest.raises(StateError, match="pack"):
+        with pytest.raises(StateError, match=told):
             other.iterator(state_dict=state)

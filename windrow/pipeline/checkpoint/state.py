@@ -295,11 +295,20 @@ def _compare_order(then: State, now: State) -> Iterator[tuple[str, str, str]]:
         before, after = (format_count(state.row_changes, "transform") for state in (then, now))
         yield "preserves_rows=False", before, after
     if then.packing != now.packing:
-        yield "pack", then.packing or "none", now.packing or "none"
+        yield from _compare_packing(then.packing, now.packing)
     if then.shuffled != now.shuffled and (then.seed is None) == (now.seed is None):
         yield "order of", then.shuffled or "none", now.shuffled or "none"
     if then.seed != now.seed:
         yield "shuffle", _describe_seed(then.seed), _describe_seed(now.seed)
+
+
+def _compare_packing(then: str, now: str) -> Iterator[tuple[str, str, str]]:
+    before, after = (text.split(" ", 2) if text else [] for text in (then, now))
+    described = [f"sequences of {' '.join([text[0], *text[2:]])}" if text else "none" for text in (before, after)]
+    if described[0] != described[1]:
+        yield "pack", described[0], described[1]
+    else:
+        yield "columns, eos, options of pack", " ".join(before[1:2]), " ".join(after[1:2])
 
 
 def _suggest_fixes(then: State, now: State) -> Iterator[str]:
