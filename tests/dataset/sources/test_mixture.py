@@ -172,7 +172,7 @@ def test_a_wait_is_for_the_source_whose_task_ended_last() -> None:
     planned = mixed()._plan.mixture
     assert planned is not None
     sizes = np.ones(sum(len(each.blocks.rows) for each in planned.sources), np.int64)
-    legs = MixtureLegs(planned, sizes, 1)
+    legs = MixtureLegs(planned, sizes, 1, 8)
     history = SourceHistory(legs)
     wait = Span("wait", 0, 0, 10.0, 14.0, "shard 0")
     # of an epoch that nobody has opened
@@ -194,7 +194,7 @@ def test_shares_that_change_at_the_end_of_a_mixture_are_missed_by_nobody() -> No
     pipe = windrow.mixture({name: source(5, times=1) for name in ("web", "books")}, {"web": 1}, seed=7)
     planned = pipe._plan.mixture
     assert planned is not None
-    legs = MixtureLegs(planned, np.ones(2, np.int64), 1)
+    legs = MixtureLegs(planned, np.ones(2, np.int64), 1, 8)
     legs.open(Cursor(0), ShardAssignment(1, 8))
     assert legs.leg(0).stop == 5
     changed = MixturePoint((5, 0), 5, shares=(0, 1), steps=1, steps_row=5)

@@ -212,7 +212,7 @@ def test_states_of_other_packings_are_refused() -> None:
     with pytest.raises(StateError, match="source 'web'"):
         windrow.mixture(sources, {"web": 1}, seed=7).iterator(state_dict=state)
     longer = {"web": packed(100, seq_len=8), "code": packed(200, 2, seq_len=8)}
-    with pytest.raises(StateError, match=r"pack +4 +8"):
+    with pytest.raises(StateError, match=r"pack +sequences of 4 +sequences of 8"):
         windrow.mixture(longer, {"web": 1}, seed=7).iterator(state_dict=state)
     with pytest.raises(StateError, match="source 'web'"):
         windrow.mixture({"web": documents(100).repeat()}, {"web": 1}, seed=7).iterator(state_dict=state)

@@ -18,6 +18,7 @@ from tests.shuffle.order.test_shard_assignment import ASSIGNMENTS, reference
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.permutation import Permutation
 from windrow.shuffle.order.round_runs import (
+    MAX_SLICES,
     RoundDestinations,
     RoundRuns,
     SourceStretch,
@@ -51,6 +52,7 @@ def _lay_out(
             stop_round=rounds[1],
             first_row=first,
             stop_row=stop,
+            most_slices=MAX_SLICES,
         )
         for shards in destinations
     ]
@@ -152,13 +154,15 @@ def test_streams_of_all_rounds_are_those_of_the_assignment(layouts: list[RoundRu
 
 
 @by_day(30)
-@given(st.integers(0, 50), st.integers(1, 60))
-def test_slices_hold_rounds_in_order(first: int, rounds: int) -> None:
+@given(st.integers(0, 50), st.integers(1, 60), st.integers(1, MAX_SLICES))
+def test_slices_hold_rounds_in_order(first: int, rounds: int, most: int) -> None:
     stop = first + rounds
-    slices = [find_slice(number, first, stop) for number in range(first, stop)]
+    slices = [find_slice(number, first, stop, most) for number in range(first, stop)]
     assert slices == sorted(slices)
-    assert set(slices) == set(range(count_slices(first, stop)))
+    assert set(slices) == set(range(count_slices(first, stop, most)))
+    assert len(set(slices)) == min(most, rounds)
     layout = _lay_out(ShardAssignment(2, 3), (0, stop * 5), 5, (first, stop), [(0, 1)], 1)[0]
+    layout = replace(layout, most_slices=most)
     for number in range(first, stop):
         at, count = layout.runs_of(number)
         begin, end = layout.slice_starts[layout.slice_of(number) : layout.slice_of(number) + 2].tolist()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.pipeline.plan.cursor import Place
-from windrow.shuffle.order.round_runs import count_slices, find_slice
+from windrow.shuffle.order.round_runs import MAX_SLICES, count_slices, find_slice
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
@@ -67,14 +67,14 @@ class Rounds:
         """The windows that a round needs, in order."""
         return self._by_round.get(number, ())
 
-    def slices(self, window: int) -> int:
+    def slices(self, window: int, most: int) -> int:
         """The number of slices of a window."""
-        return count_slices(int(self.first[window]), int(self.last[window]) + 1)
+        return count_slices(int(self.first[window]), int(self.last[window]) + 1, most)
 
-    def first_kept(self, window: int, number: int) -> int | None:
+    def first_kept(self, window: int, number: int, most: int) -> int | None:
         """The first slice of a window that is needed from a round on; None: the window is not."""
         first, stop = int(self.first[window]), int(self.last[window]) + 1
-        return None if number >= stop else find_slice(max(number, first), first, stop)
+        return None if number >= stop else find_slice(max(number, first), first, stop, most)
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ class EpochShape:
     stages: tuple[Stage, ...]
     # of a mixture, whose windows hold rows of several rounds each; shards then fetch rounds
     rounds: Rounds | None = None
+    # of a mixture's window
+    most_slices: int = MAX_SLICES
     # where the last round ends
     stop_row: int = 0
     # gives the rows of a window whose parts are all counted, if padding makes them more than those of its parts
@@ -103,7 +105,7 @@ class EpochShape:
 
     def slices_of(self, window: int, slices: int) -> int:
         """The number of slices of a window, ``slices`` where it is fetched by itself."""
-        return slices if self.rounds is None else self.rounds.slices(window)
+        return slices if self.rounds is None else self.rounds.slices(window, self.most_slices)
 
     def first_kept(self, window: int, place: Place) -> int | None:
         """The first slice of a window that is needed from a place in this epoch on; None: the window is not needed."""
@@ -111,7 +113,7 @@ class EpochShape:
             if place.window > window:
                 return None
             return place.slice if place.window == window else 0
-        return self.rounds.first_kept(window, place.window)
+        return self.rounds.first_kept(window, place.window, self.most_slices)
 
 
 class EpochCounts:

@@ -8,19 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.leg import Leg
-from windrow.shuffle.order.round_runs import MAX_SLICES
 
 Ints = NDArray[np.int64]
 
 
-def find_largest_round(leg: Leg, sizes: Ints) -> int:
+def find_largest_round(leg: Leg, sizes: Ints, most_slices: int) -> int:
     """The largest sum, over what is held of the windows that a round needs, of a value given for each block."""
     before = np.append(0, np.cumsum(sizes[leg.plan.blocks]))[leg.plan.starts]
-    rounds, windows, shares = _find_held(leg)
+    rounds, windows, shares = _find_held(leg, most_slices)
     return ceil(np.bincount(rounds - leg.rounds.start, np.diff(before)[windows] * shares).max(initial=0))
 
 
-def _find_held(leg: Leg) -> tuple[Ints, Ints, NDArray[np.float64]]:
+def _find_held(leg: Leg, most_slices: int) -> tuple[Ints, Ints, NDArray[np.float64]]:
     """(pairs,) each round with each window that it needs, and the share of the window that is held then.
 
     What comes in earlier slices of the window is released: all shards have passed it. In the first round, all of it
@@ -30,7 +29,7 @@ def _find_held(leg: Leg) -> tuple[Ints, Ints, NDArray[np.float64]]:
     counts = rounds.last + 1 - rounds.first
     windows = np.repeat(np.arange(len(leg.windows)), counts)
     at = np.arange(len(windows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    slices = np.minimum(MAX_SLICES, counts)[windows]
+    slices = np.minimum(most_slices, counts)[windows]
     # the first round of the slice of each
     begins = -(-(at * slices // counts[windows]) * counts[windows] // slices) + rounds.first[windows]
     sources = np.array([needed.source for needed in leg.windows], np.int64)

@@ -84,6 +84,26 @@ def overlap_waiting(program: Program, resources: Resources, batch_rows: int = 1)
 
 
 def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> Program:
+    """The same program with sizes of tasks, and of a mixture's slices, that fit the resources; see `_size_tasks`.
+
+    A mixture's windows are held whole where as many fit.
+    """
+    sized = _size_tasks(program, resources, batch_rows)
+    if program.job.mixture is None:
+        return sized
+    return _prefer(replace(sized, most_slices=1), sized, resources, batch_rows)
+
+
+def _prefer(wanted: Program, plain: Program, resources: Resources, batch_rows: int) -> Program:
+    """A program that may take more memory, where as many windows fit as with another one, and as whole."""
+    try:
+        more, less = (budget_program(each, resources, batch_rows) for each in (wanted, plain))
+    except PlanError:
+        return plain
+    return wanted if (more.windows, more.slices) == (less.windows, less.slices) else plain
+
+
+def _size_tasks(program: Program, resources: Resources, batch_rows: int) -> Program:
     """The same program with a task size that fits the resources.
 
     For every task but the last of a window, each destination gets an object of at least
@@ -125,11 +145,7 @@ def _enlarge_tasks(program: Program, resources: Resources, batch_rows: int, most
     larger = replace(program, part_bytes=min(most_bytes, each))
     if larger.task_bytes <= program.task_bytes:
         return program
-    try:
-        plain, enlarged = (budget_program(some, resources, batch_rows) for some in (program, larger))
-    except PlanError:
-        return program
-    return larger if (enlarged.windows, enlarged.slices) == (plain.windows, plain.slices) else program
+    return _prefer(larger, program, resources, batch_rows)
 
 
 def _resize_tasks(program: Program, resources: Resources, batch_rows: int) -> Program:
@@ -306,7 +322,7 @@ def _max_windows(program: Program, resources: Resources, window_bytes: int) -> i
 def largest_window(program: Program, sizes: NDArray[np.int64]) -> int:
     """The largest sum over a window of a value that is given for every block of the dataset."""
     if program.legs is not None:
-        return find_largest_round(program.legs.leg(0), sizes)
+        return find_largest_round(program.legs.leg(0), sizes, program.most_slices)
     epochs = _EPOCHS_SAMPLED if program.job.seed is not None and program.plan(0).windows > 1 else 1
     largest = 0
     for epoch in range(epochs):

@@ -100,6 +100,7 @@ def _as_divided(layouts: Sequence[RoundRuns]) -> list[DividedRounds]:
             each.stop_round,
             each.first_row,
             each.stop_row,
+            each.most_slices,
             copies=none,
         )
         for each in layouts

@@ -55,6 +55,7 @@ def _lay_out_rounds(
     *,
     rounds: tuple[int, int],
     rows: tuple[int, int],
+    most_slices: int,
 ) -> tuple[RoundRuns, ...]:
     """The runs of some rounds of a leg with these ``rows``; windows of many sources have rows in the same ones."""
     (first_row, stop_row), (first_round, stop_round) = rows, rounds
@@ -74,6 +75,7 @@ def _lay_out_rounds(
             stop_round=stop_round,
             first_row=first_row,
             stop_row=stop_row,
+            most_slices=most_slices,
         )
         for shards in destinations
     )
@@ -82,15 +84,18 @@ def _lay_out_rounds(
 class MixtureLegs:
     """By epoch, the legs that have been opened in this process.
 
-    ``sizes`` holds the bytes of each block, which tasks of about ``task_bytes`` read. With packing, a leg counts
-    sequences, and all else counts tokens.
+    ``sizes`` holds the bytes of each block, which tasks of about ``task_bytes`` read. Windows have ``most_slices`` or
+    fewer. With packing, a leg counts sequences, and all else counts tokens.
     """
 
-    def __init__(self, mixture: Mixture, sizes: NDArray[np.int64], task_bytes: int) -> None:
+    def __init__(
+        self, mixture: Mixture, sizes: NDArray[np.int64], task_bytes: int, most_slices: int
+    ) -> None:
         self.mixture = mixture
         self._row_tokens = mixture.row_tokens
         self._sizes = sizes
         self._task_bytes = task_bytes
+        self._most_slices = most_slices
         # what `Mixture.leg` plans them from; the mixture keeps the plans of the latest
         self._opened: dict[int, LegStart] = {}
         self._parts: dict[int, EpochParts] = {}
@@ -291,6 +296,7 @@ class MixtureLegs:
             size * self._row_tokens,
             rounds=(needed.first_row // size, -(-needed.stop_row // size)),
             rows=(first_row, stop_row),
+            most_slices=self._most_slices,
         )
         before = plan.rows_before(rows)
         if isinstance(planned, JoinedLeg):

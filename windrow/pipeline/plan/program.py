@@ -28,6 +28,7 @@ from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
+from windrow.shuffle.order.round_runs import MAX_SLICES
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 from windrow.shuffle.order.step_runs import lay_out_steps
@@ -70,6 +71,8 @@ class Program:
     part_bytes: int | None = None
     workers: int = 1  # the processes that divide each trainer's stream, see `ShardAssignment`
     replicas: int = 1  # the readers that get the same rows, of each shard
+    # of a mixture's window; with fewer, more of it is held, and less time is spent on each of its blocks
+    most_slices: int = MAX_SLICES
 
     def __reduce__(self) -> tuple[Any, ...]:
         # recomputing the plans is cheaper than sending them
@@ -147,7 +150,7 @@ class Program:
     def legs(self) -> MixtureLegs | None:
         """Of a mixture, what takes the place of its epochs' plans."""
         mixture, sizes = self.job.mixture, self.job.source.blocks.memory_bytes
-        return None if mixture is None else MixtureLegs(mixture, sizes, self.task_bytes)
+        return None if mixture is None else MixtureLegs(mixture, sizes, self.task_bytes, self.most_slices)
 
     @property
     def windows_known(self) -> bool:
@@ -275,7 +278,8 @@ class Program:
         windows = tuple(flat[first:stop] for first, stop in pairwise(borders))
         if self.legs is not None:
             stages = _MAP if is_counted else _COUNT_THEN_PLACE
-            return EpochShape(windows, stages, self.legs.leg(epoch).rounds, self.legs.stop(epoch))
+            rounds = self.legs.leg(epoch).rounds
+            return EpochShape(windows, stages, rounds, self.most_slices, self.legs.stop(epoch))
         stages = _MAP if is_counted else _READ_THEN_PLACE
         window_tokens = None
         if budget is not None and measures is not None:

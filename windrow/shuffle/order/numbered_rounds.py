@@ -145,6 +145,7 @@ def lay_out_window(
             layout.stop_round,
             layout.first_row,
             layout.stop_row,
+            layout.most_slices,
             copies=joined,
             run_starts=starts[number],
             layouts=tuple(each.layouts[number] for each in rounds),

@@ -25,14 +25,14 @@ _NOWHERE = -1
 _NO_RUN = -(2**60)
 
 
-def count_slices(first_round: int, stop_round: int) -> int:
+def count_slices(first_round: int, stop_round: int, most: int) -> int:
     """The number of slices of a window that has rows in these rounds."""
-    return min(MAX_SLICES, stop_round - first_round)
+    return min(most, stop_round - first_round)
 
 
-def find_slice(number: int, first_round: int, stop_round: int) -> int:
+def find_slice(number: int, first_round: int, stop_round: int, most: int) -> int:
     """The slice of such a window that holds the rows of a round."""
-    return (number - first_round) * count_slices(first_round, stop_round) // (stop_round - first_round)
+    return (number - first_round) * count_slices(first_round, stop_round, most) // (stop_round - first_round)
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,12 @@ class RoundRuns:
         int  # of the mixture's rows, those before are not delivered, and there are none from stop_row on
     )
     stop_row: int
+    most_slices: int
 
     @property
     def slices(self) -> int:
         """The number of slices."""
-        return count_slices(self.first_round, self.stop_round)
+        return count_slices(self.first_round, self.stop_round, self.most_slices)
 
     @property
     def shards(self) -> tuple[int, ...]:
@@ -69,7 +70,7 @@ class RoundRuns:
 
     def slice_of(self, number: int) -> int:
         """The slice that holds the runs of a round."""
-        return find_slice(number, self.first_round, self.stop_round)
+        return find_slice(number, self.first_round, self.stop_round, self.most_slices)
 
     def runs_of(self, number: int) -> tuple[int, int]:
         """The first run of a round within its slice, and the number of its runs."""
