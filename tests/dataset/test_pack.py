@@ -237,7 +237,7 @@ def test_states_of_other_packings_are_rejected(folder: Path) -> None:
         next(shard.iter_batches(4))
         state = shard.state_dict()
     assert (state["batch_size"], state["row"]) == (4, 400)
-    with pytest.raises(StateError, match=r"pack .*100 .* 50 "):
+    with pytest.raises(StateError, match=r"pack .*100 .* 50$"):
         _pipe(folder).pack(50, "tokens", eos=EOS).iterator(state_dict=state)
     with pytest.raises(StateError, match=r"pack .* none"):
         _pipe(folder).iterator(state_dict=state)

@@ -304,7 +304,9 @@ def _compare_order(then: State, now: State) -> Iterator[tuple[str, str, str]]:
 
 def _compare_packing(then: str, now: str) -> Iterator[tuple[str, str, str]]:
     before, after = (text.split(" ", 2) if text else [] for text in (then, now))
-    described = [f"sequences of {' '.join([text[0], *text[2:]])}" if text else "none" for text in (before, after)]
+    described = [
+        f"sequences of {' '.join([text[0], *text[2:]])}" if text else "none" for text in (before, after)
+    ]
     if described[0] != described[1]:
         yield "pack", described[0], described[1]
     else:

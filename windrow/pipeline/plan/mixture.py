@@ -103,4 +103,7 @@ class Mixture:
 
 def count_round_rows(row_bytes: int, window_rows: int) -> int:
     """The rows of a mixture's round, given the sum of the mean rows of a window of each source."""
-    return max(1, min(_ROUND_BYTES // row_bytes, window_rows))
+    rows = max(1, min(_ROUND_BYTES // row_bytes, window_rows))
+    # Batches mostly have a power of two of rows. Runs end with their round, and a batch in two of them is copied.
+    multiple = max(1, 2 ** (rows.bit_length() - 4))
+    return rows // multiple * multiple

@@ -88,9 +88,7 @@ class MixtureLegs:
     fewer. With packing, a leg counts sequences, and all else counts tokens.
     """
 
-    def __init__(
-        self, mixture: Mixture, sizes: NDArray[np.int64], task_bytes: int, most_slices: int
-    ) -> None:
+    def __init__(self, mixture: Mixture, sizes: NDArray[np.int64], task_bytes: int, most_slices: int) -> None:
         self.mixture = mixture
         self._row_tokens = mixture.row_tokens
         self._sizes = sizes

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, cast
@@ -22,7 +22,7 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
 from windrow.core.phase_clock import measuring, phase
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
-from windrow.pipeline.statistics.phases import DECODE, SHUFFLE
+from windrow.pipeline.statistics.phases import DECODE, SHUFFLE, TaskProfile
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.document_columns import decode_documents
@@ -36,6 +36,7 @@ from windrow.pipeline.tasks.sequence_packing import SequencePacking, check_docum
 from windrow.pipeline.tasks.task import (
     Corruption,
     Ordering,
+    Shortfall,
     Task,
     TaskMeter,
     TaskReport,
@@ -119,11 +120,13 @@ def run_task(
     blocks in ``task.found``. ``pause`` is called every few milliseconds, between columns.
     """
     if not context.profiled:
-        return _TaskRun(context, task, tables, pool, cached, pause).run()
+        running = _TaskRun(context, task, tables, pool, cached, pause)
+        return running.results(running.run(), TaskProfile())
     meter = TaskMeter()
     with measuring(meter.clock, SHUFFLE):
-        report, output, kept = _TaskRun(context, task, tables, pool, cached, pause).run()
-    return replace(report, profile=meter.profile()), output, kept
+        running = _TaskRun(context, task, tables, pool, cached, pause)
+        shortfall = running.run()
+    return running.results(shortfall, meter.profile())
 
 
 def _empty_output(layouts: Sequence[WindowRuns] | Sequence[RoundRuns] | Sequence[StepRuns]) -> TaskOutput:
@@ -142,6 +145,7 @@ class _TaskRun:
         cached: Sequence[Tables],
         pause: Callable[[], None],
     ) -> None:
+        self._start_time = time.time()
         self._context, self._task, self._tables = context, task, tables
         self._pool, self._pause = pool, pause
         found = dict(zip(task.found, cached, strict=True))
@@ -167,16 +171,24 @@ class _TaskRun:
         self._keys: list[pa.Table] = []
         self._measures: list[NDArray[np.float32]] = []
 
-    def run(self) -> tuple[TaskReport, list[pa.Table] | TaskOutput, list[Tables]]:
-        """Run all blocks; returns what `run_task` does."""
-        context, task, start_time = self._context, self._task, time.time()
-        only_reads = task.ordering is None
+    def run(self) -> Shortfall | None:
+        """Run all blocks, up to the limit of the output."""
         try:
-            with late_corruption() if context.skips_corrupt else nullcontext():
-                for at in range(len(task.addresses)):
+            with late_corruption() if self._context.skips_corrupt else nullcontext():
+                for at in range(len(self._task.addresses)):
                     self._run_block(at)
         except OutputLimitError as error:
-            report = TaskReport((), (), None, start_time, time.time(), shortfall=error.shortfall)
+            return error.shortfall
+        return None
+
+    def results(
+        self, shortfall: Shortfall | None, profile: TaskProfile
+    ) -> tuple[TaskReport, list[pa.Table] | TaskOutput, list[Tables]]:
+        """What `run_task` returns."""
+        context, task, only_reads = self._context, self._task, self._task.ordering is None
+        if shortfall is not None:
+            times = self._start_time, time.time()
+            report = TaskReport((), (), None, *times, shortfall=shortfall, profile=profile)
             # Ray expects the declared number of return values
             return report, ([] if only_reads else _empty_output(self._layouts)), [[] for _ in task.keeps]
         map_outputs = chain.from_iterable(chain.from_iterable(self._output))
@@ -185,7 +197,7 @@ class _TaskRun:
             tuple(self._rows),
             tuple(self._slice_bytes.tolist()),
             self._schema,
-            start_time,
+            self._start_time,
             time.time(),
             self._reader.report(),
             tuple(self._corrupt),
@@ -194,6 +206,7 @@ class _TaskRun:
             measures=None if task.measure is None else tuple(self._measures),
             dropped=tuple(self._dropped),
             keys=tuple(self._keys),
+            profile=profile,
         )
         return report, (self._read_tables if only_reads else self._output), self._reader.cached_tables
 

@@ -68,10 +68,14 @@ class MapOutput:
     def of_runs(self, first: int, count: int) -> MapOutput:
         """The same rows, of which only ``count`` runs from ``first`` on are named; they are numbered from 0."""
         starts = self.run_starts[first : first + count + 1]
-        # a round has one of these for each of its windows, and `replace` takes longer
-        return MapOutput(
+        # a round has one of these for each block of its windows, and `replace` takes longer
+        found = MapOutput(
             self.schema, starts, self.places, self.values, self.packing, self.validity, self.others
         )
+        # the memory is the same
+        object.__setattr__(found, "places_address", self.places_address)
+        object.__setattr__(found, "sources", self.sources)
+        return found
 
     def gather(self, rows: NDArray[np.int64], places: NDArray[np.uint32], pool: BufferPool) -> MapOutput:
         """Copy some rows, in any order, to a map output with a single run."""

@@ -314,6 +314,8 @@ class ScatteredOrder(WindowOrder):
             return False
         stretch = self.stretches[0]
         last = self.first_row + self.rows - 1 - stretch.before
+        if last < stretch.sequence.least(self.source, stretch.stop - stretch.start):
+            return True
         if last >= stretch.sequence.most(self.source, stretch.stop - stretch.start):
             return False
         (place,) = stretch.sequence.places(self.source, np.array([last], np.int64)).tolist()

@@ -136,6 +136,10 @@ class ShareSequence:
         """How many of the first ``rows`` rows can come from a source at the most, whatever the key."""
         return -(-rows * int(self.weights[source]) // self.period)
 
+    def least(self, source: int, rows: int) -> int:
+        """How many of the first ``rows`` rows come from a source at the least, whatever the key."""
+        return rows * int(self.weights[source]) // self.period
+
     def counts(self, rows: int) -> Ints:
         """(sources,) how many of the first ``rows`` rows come from each source."""
         return np.array([self.count(source, rows) for source in range(len(self.weights))], np.int64)
