@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from bench.simulation.world import Faults
 from windrow.core.source import BlockAddress, BlockTable
 from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
+from windrow.pipeline.plan.held_windows import largest_window
 from windrow.pipeline.plan.job import Job, Options, Resources
-from windrow.pipeline.plan.memory_budget import largest_window
 from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal

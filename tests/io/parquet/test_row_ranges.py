@@ -28,7 +28,7 @@ from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.blocks import CutSizes
 from windrow.io.catalog.file_source import FileSource
-from windrow.io.parquet import row_ranges
+from windrow.io.parquet import row_ranges, verified_files
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.parquet.row_ranges import RowRange
 
@@ -229,7 +229,7 @@ def test_pages_that_are_not_found_are_streamed_from_a_store(
         opened.append(buffer_size)
         return open_stored(*args, buffer_size=buffer_size, **options)
 
-    open_stored = row_ranges.open_parquet
+    open_stored = verified_files.open_parquet
     monkeypatch.setattr(row_ranges, "open_parquet", note)
     table = pa.table({"n": np.arange(1000), "s": [f"s{n}" for n in range(1000)]})
     store = MemoryFileSystem()

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.pipeline.plan.test_program import MIB, make_program
 from windrow.core.errors import PlanError
+from windrow.pipeline.plan.held_windows import largest_window
 from windrow.pipeline.plan.job import Options, Resources
 from windrow.pipeline.plan.memory_budget import (
     DESTINATION_BYTES,
     budget_program,
-    largest_window,
     size_parts,
 )
 from windrow.pipeline.plan.program import TASK_BYTES, Program

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from windrow.core.source import BlockAddress, BlockPart, BlockTable, SourceIdentity
 from windrow.pipeline.plan.epoch_shape import EpochCounts, Part, Stage
+from windrow.pipeline.plan.held_windows import largest_window
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.plan.memory_budget import largest_window
 from windrow.pipeline.plan.program import TASK_BYTES, UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.task import Task, Work

@@ -1,4 +1,4 @@
-"""How much of a mixture's windows is held at a time: a round needs windows of all sources."""
+"""How much of windows is held at a time: of a mixture's, what a round needs of all sources."""
 
 from __future__ import annotations
 
@@ -8,8 +8,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.leg import Leg
+from windrow.pipeline.plan.program import Program
 
 Ints = NDArray[np.int64]
+
+# Epochs sampled for the largest window: blocks are permuted, so window sizes vary a little.
+_EPOCHS_SAMPLED = 3
+
+
+def largest_window(program: Program, sizes: NDArray[np.int64]) -> int:
+    """The largest sum over a window of a value that is given for every block of the dataset."""
+    if program.legs is not None:
+        return find_largest_round(program.legs.leg(0), sizes, program.most_slices)
+    epochs = _EPOCHS_SAMPLED if program.job.seed is not None and program.plan(0).windows > 1 else 1
+    largest = 0
+    for epoch in range(epochs):
+        plan = program.plan(epoch)
+        before = np.append(0, np.cumsum(sizes[plan.blocks]))
+        largest = max(largest, int(np.diff(before[plan.starts]).max(initial=0)))
+    return largest
+
+
+def prefetch_rounds(program: Program) -> int:
+    """How many rounds of a mixture are prepared ahead: those that the windows needed at once would fill."""
+    mixture, prefetch = program.job.mixture, program.job.options.prefetch_windows
+    assert mixture is not None, "the program is of a mixture"
+    if not prefetch:
+        return 0
+    round_bytes = max(1, mixture.round_rows * mixture.row_tokens * program.estimate.row_bytes)
+    window_bytes = largest_window(program, program.job.source.blocks.memory_bytes)
+    return max(1, -(-prefetch * window_bytes // round_bytes))
 
 
 def find_largest_round(leg: Leg, sizes: Ints, most_slices: int) -> int:

@@ -6,14 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 from windrow.core.source import decodes_columns, is_remote
 from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.pipeline.plan.cache_budget import share_memory
-from windrow.pipeline.plan.held_windows import find_largest_round
+from windrow.pipeline.plan.held_windows import largest_window
 from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.process_budget import extra_runs, processes_bytes
 from windrow.pipeline.plan.program import RUN_BYTES, TASK_BYTES, Program
@@ -53,8 +52,6 @@ RUNS_AHEAD = 4
 _OVERLAP = 2
 # Windows that a shard can pass before it must acknowledge them with a call of their own.
 _EXTRA_WINDOWS = 2
-# Epochs sampled for the largest window: blocks are permuted, so window sizes vary a little.
-_EPOCHS_SAMPLED = 3
 
 
 def overlap_waiting(program: Program, resources: Resources, batch_rows: int = 1) -> Resources:
@@ -319,19 +316,6 @@ def _max_windows(program: Program, resources: Resources, window_bytes: int) -> i
     return min(1 + prefetch + _EXTRA_WINDOWS, small, _windows_of_run(program))
 
 
-def largest_window(program: Program, sizes: NDArray[np.int64]) -> int:
-    """The largest sum over a window of a value that is given for every block of the dataset."""
-    if program.legs is not None:
-        return find_largest_round(program.legs.leg(0), sizes, program.most_slices)
-    epochs = _EPOCHS_SAMPLED if program.job.seed is not None and program.plan(0).windows > 1 else 1
-    largest = 0
-    for epoch in range(epochs):
-        plan = program.plan(epoch)
-        before = np.append(0, np.cumsum(sizes[plan.blocks]))
-        largest = max(largest, int(np.diff(before[plan.starts]).max(initial=0)))
-    return largest
-
-
 def _size_within(program: Program, held_bytes: int) -> int:
     """The ``bytes_per_window`` whose windows hold at most ``held_bytes``, wherever block boundaries fall."""
     decoded = program.job.source.blocks.decoded_bytes
@@ -339,17 +323,6 @@ def _size_within(program: Program, held_bytes: int) -> int:
     share = (decoded[filled] / program.estimate.held_bytes[filled]).min(initial=1.0)
     # windows end at block boundaries, so one can exceed its size by almost a block
     return int(held_bytes * share) - int(decoded.max(initial=0))
-
-
-def prefetch_rounds(program: Program) -> int:
-    """How many rounds of a mixture are prepared ahead: those that the windows needed at once would fill."""
-    mixture, prefetch = program.job.mixture, program.job.options.prefetch_windows
-    assert mixture is not None, "the program is of a mixture"
-    if not prefetch:
-        return 0
-    round_bytes = max(1, mixture.round_rows * mixture.row_tokens * program.estimate.row_bytes)
-    window_bytes = largest_window(program, program.job.source.blocks.memory_bytes)
-    return max(1, -(-prefetch * window_bytes // round_bytes))
 
 
 def _windows_of_run(program: Program) -> int:

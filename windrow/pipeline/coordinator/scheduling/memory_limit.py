@@ -6,7 +6,7 @@ from math import ceil
 
 from windrow.pipeline.coordinator.scheduling.events import Finished, Limits
 from windrow.pipeline.plan.epoch_shape import Part
-from windrow.pipeline.plan.memory_budget import prefetch_rounds
+from windrow.pipeline.plan.held_windows import prefetch_rounds
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget, RowSizes
 from windrow.pipeline.tasks.task import Shortfall
