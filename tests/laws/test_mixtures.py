@@ -28,10 +28,11 @@ from tests.laws.mixture_cases import (
 from tests.laws.reading import ScrambledThreads
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.plan import leg
+from windrow.pipeline.plan import leg, memory_budget
 from windrow.pipeline.plan.shares import Shares
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import WindowCut
+from windrow.shuffle.order.round_runs import MAX_SLICES
 from windrow.shuffle.order.shard_assignment import Equal
 
 pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
@@ -139,8 +140,10 @@ def run(
 
 @contextmanager
 def short_legs(blocks: int) -> Iterator[None]:
-    """Plan about this many blocks at a time; 0: as always."""
+    """Plan about this many blocks at a time; 0: as always. With some, windows are cut into slices."""
     with pytest.MonkeyPatch.context() as patch:
+        if blocks > 1:
+            patch.setattr(memory_budget, "_FEWEST_SLICES", MAX_SLICES)
         if blocks:
             patch.setattr(leg, "_LEG_WORK", blocks)
             patch.setattr(leg, "_LEG_WINDOWS", 1)

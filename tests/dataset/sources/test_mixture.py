@@ -15,9 +15,13 @@ import windrow
 from windrow import DatasetPipeline, PlanError, SourceError, StateError
 from windrow.pipeline.coordinator.source_history import SourceHistory
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
+from windrow.pipeline.plan.job import Resources
+from windrow.pipeline.plan.memory_budget import budget_program, size_parts
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
+from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard import run_reader
 from windrow.pipeline.statistics.phases import Span
+from windrow.shuffle.order.round_runs import MAX_SLICES
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
@@ -321,3 +325,23 @@ def test_a_renamed_source_is_warned_about() -> None:
         renamed.iterator(state_dict=state).close()
     with windrow.mixture({"web": pipe, "pages": pipe}, {"web": 1}, seed=7).iterator(state_dict=state):
         pass
+
+
+def test_windows_are_held_whole_where_memory_is_not_short() -> None:
+    table = pa.table({f"c{at}": np.arange(200_000) for at in range(8)})
+    whole = {
+        name: windrow.from_arrow([table.slice(at, 20_000) for at in range(0, 200_000, 20_000)])
+        .window(blocks_per_window=5)
+        .repeat()
+        .random_shuffle_each_window(seed=1)
+        for name in ("web", "books")
+    }
+    program = Program(windrow.mixture(whole, {"web": 2, "books": 1}, seed=7)._job(), 1, False, (0,))
+    found = {}
+    for mib in (400, 200):
+        resources = Resources("simulated", 2, mib * 2**20, limit_covers_all=True)
+        sized = size_parts(program, resources, 100)
+        budget = budget_program(sized, resources, 100)
+        found[mib] = sized.most_slices, budget.windows
+        assert budget.total_bytes <= mib * 2**20
+    assert found == {400: (1, 2), 200: (MAX_SLICES, 1)}

@@ -50,6 +50,8 @@ _COLUMNS_HELD = 2
 RUNS_AHEAD = 4
 # Tasks per core where blocks are in object storage: while one waits for a read, another decodes.
 _OVERLAP = 2
+# of a mixture's window, where memory allows it: each slice of a block is an object, whose making and placing take time
+_FEWEST_SLICES = 1
 # Windows that a shard can pass before it must acknowledge them with a call of their own.
 _EXTRA_WINDOWS = 2
 
@@ -83,12 +85,13 @@ def overlap_waiting(program: Program, resources: Resources, batch_rows: int = 1)
 def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> Program:
     """The same program with sizes of tasks, and of a mixture's slices, that fit the resources; see `_size_tasks`.
 
-    A mixture's windows are held whole where as many fit.
+    A mixture's windows are held whole where memory is not short for as many of them.
     """
     sized = _size_tasks(program, resources, batch_rows)
     if program.job.mixture is None:
         return sized
-    return _prefer(replace(sized, most_slices=1), sized, resources, batch_rows)
+    whole = _prefer(replace(sized, most_slices=_FEWEST_SLICES), sized, resources, batch_rows)
+    return whole if whole is sized or budget_program(whole, resources, batch_rows).slices == 1 else sized
 
 
 def _prefer(wanted: Program, plain: Program, resources: Resources, batch_rows: int) -> Program:
