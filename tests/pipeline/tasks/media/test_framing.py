@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,3 +36,19 @@ def test_windows_lie_in_the_image(
         # both sides are scaled alike, but for the rounding of the scaled image to whole pixels: 7 x 4 becomes 1 x 1
         least = min(width, height, *size)
         assert across / down == pytest.approx(1, rel=1 if least < 2 else 0.5 if least < 8 else 0.15)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "sides"),
+    [(0.0, 0.0, (50, 50)), (0.5, 0.0, (71, 71)), (0.999, 0.0, (87, 87)), (0.0, 0.999, (100, 25))],
+)
+def test_resized_crops_have_areas_and_shapes_of_their_ranges(
+    first: float, second: float, sides: tuple[int, int]
+) -> None:
+    """Drawn evenly: the area from a quarter to three quarters, and the logarithm of the shape from 1 to 4."""
+    framing = Framing((10, 10), "random_resized", scale=(0.25, 0.75), ratio=(1, 4))
+    drawn = np.zeros(framing.draws)
+    drawn[-2 * 10 : -2 * 10 + 2] = first, second
+    window = framing.window(100, 100, drawn)
+    assert window is not None
+    assert (window.right - window.left, window.bottom - window.top) == sides
