@@ -33,6 +33,10 @@ logger = logging.getLogger(__name__)
 
 # an actor that dies while it runs a batch gets the batch again; one that no actor survives must end
 _CALL_RETRIES = 3
+# Ray repeats a call within a second where nothing answers, and takes up to half a minute to see that a node has died.
+# Until then, a batch of an actor there goes to another one after each of these pauses.
+_UNAVAILABLE_PAUSES = (1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
+_NOT_REACHED = "failed to connect"
 # Models are loaded in seconds, and autoscalers add a node in minutes.
 _START_SECONDS = 600.0
 _IDLE_SECONDS = 30.0
@@ -346,8 +350,13 @@ class RayWorkers:
         return wait
 
     def _wait(self, reply: Any, holder: list[Any], who: str) -> Any:
-        """The result of a batch; if the manager dies, which owns the results, its next life gets the batch again."""
-        for lives in range(1, _MANAGER_LIVES + 2):
+        """The result of a batch.
+
+        If the manager dies, which owns the results, its next life gets the batch again; and another actor, if the one
+        that has it does not answer.
+        """
+        lives, pauses = 0, iter(_UNAVAILABLE_PAUSES)
+        while True:
             try:
                 (found,) = get_all([reply], who)
             except ray.exceptions.RayActorError as error:
@@ -357,7 +366,13 @@ class RayWorkers:
             try:
                 return get_all(found, who)[0]
             except ray.exceptions.OwnerDiedError:
+                lives += 1
                 if lives > _MANAGER_LIVES:
                     raise
-                reply = self.manager.submit.remote(holder)
-        raise AssertionError("the last life returns or raises")
+            except ray.exceptions.ActorUnavailableError as error:
+                # one that died while it worked on the batch is left to Ray, and to the count of its repetitions
+                pause = next(pauses, None) if _NOT_REACHED in str(error) else None
+                if pause is None:
+                    raise
+                time.sleep(pause)
+            reply = self.manager.submit.remote(holder)
