@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ import windrow
 from tests.end_to_end.reading import eventually
 from tests.io.files import write
 from windrow.core.errors import TransformError
-from windrow.pipeline.executors.ray import pools
 
 pytestmark = pytest.mark.ray
 
@@ -347,33 +345,3 @@ def test_errors_of_functions_behind_the_shuffle(numbers: Path) -> None:
         TransformError, match=r"_fail\), epoch 0, window \d, rows from place.*ZeroDivisionError"
     ):
         read_shards(pipe, 1)
-
-
-@pytest.mark.parametrize(("message", "pauses"), [("failed to connect", [1.0, 2.0]), ("Socket closed", None)])
-def test_a_batch_whose_actor_is_not_reached_goes_to_another_one(
-    monkeypatch: pytest.MonkeyPatch, message: str, pauses: list[float] | None
-) -> None:
-    """Ray's own repetitions are over before it sees that a node has died; they have to do where a process has died."""
-    import ray
-
-    unreached = [ray.exceptions.ActorUnavailableError(f"RpcError: {message} to it", None) for _ in range(2)]
-    slept: list[float] = []
-
-    def get(references: list[Any], who: str) -> list[Any]:
-        if references == ["reply"]:
-            return [["result"]]
-        if unreached:
-            raise unreached.pop()
-        return ["rows"]
-
-    monkeypatch.setattr(pools, "get_all", get)
-    monkeypatch.setattr(time, "sleep", slept.append)
-    manager = SimpleNamespace(submit=SimpleNamespace(remote=lambda holder: "reply"))
-    workers = pools.RayWorkers(manager, "f", 1)
-    if pauses is None:
-        with pytest.raises(ray.exceptions.ActorUnavailableError):
-            workers._wait("reply", ["call"], "f")
-        assert slept == []
-    else:
-        assert workers._wait("reply", ["call"], "f") == "rows"
-        assert slept == pauses

@@ -332,12 +332,11 @@ class RayWorkers:
         def wait() -> Result:
             try:
                 try:
-                    result = self._wait(reply, holder, who)
-                except _ManagerLostError:
-                    if self.find_next is None:
-                        raise
-                    after = self.find_next()
-                    result = after._wait(after.manager.submit.remote(holder), holder, who)
+                    result = self._wait_across_managers(reply, holder, who)
+                except ray.exceptions.ObjectLostError:
+                    # the rows lay on a node that has died, and nothing makes them again but this process
+                    again = [ray.put(call)]
+                    result = self._wait_across_managers(self.manager.submit.remote(again), again, who)
             except (_ManagerLostError, ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
                 raise TransformError(
                     f"{call.where}: the actor's process died repeatedly while it worked on this batch or another one, "
@@ -348,6 +347,19 @@ class RayWorkers:
             return result
 
         return wait
+
+    def _wait_across_managers(self, reply: Any, holder: list[Any], who: str) -> Any:
+        """The result of a batch; where the process that started the manager dies, from the manager of the next one."""
+        workers = self
+        for lost in range(_MANAGER_LIVES + 1):
+            try:
+                return workers._wait(reply, holder, who)
+            except _ManagerLostError:
+                if self.find_next is None or lost == _MANAGER_LIVES:
+                    raise
+            workers = self.find_next()
+            reply = workers.manager.submit.remote(holder)
+        raise AssertionError("the last manager returns or raises")
 
     def _wait(self, reply: Any, holder: list[Any], who: str) -> Any:
         """The result of a batch.
