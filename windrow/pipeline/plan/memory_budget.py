@@ -90,17 +90,22 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     sized = _size_tasks(program, resources, batch_rows)
     if program.job.mixture is None:
         return sized
-    whole = _prefer(replace(sized, most_slices=_FEWEST_SLICES), sized, resources, batch_rows)
-    return whole if whole is sized or budget_program(whole, resources, batch_rows).slices == 1 else sized
+    return _prefer(replace(sized, most_slices=_FEWEST_SLICES), sized, resources, batch_rows, most_slices=1)
 
 
-def _prefer(wanted: Program, plain: Program, resources: Resources, batch_rows: int) -> Program:
-    """A program that may take more memory, where as many windows fit as with another one, and as whole."""
+def _prefer(
+    wanted: Program, plain: Program, resources: Resources, batch_rows: int, most_slices: int = MAX_SLICES
+) -> Program:
+    """A program that may take more memory, where as many windows fit as with another one, in as few slices.
+
+    Memory is short where its budget has more than ``most_slices``.
+    """
     try:
         more, less = (budget_program(each, resources, batch_rows) for each in (wanted, plain))
     except PlanError:
         return plain
-    return wanted if (more.windows, more.slices) == (less.windows, less.slices) else plain
+    fits = (more.windows, more.slices) == (less.windows, less.slices) and more.slices <= most_slices
+    return wanted if fits else plain
 
 
 def _size_tasks(program: Program, resources: Resources, batch_rows: int) -> Program:
