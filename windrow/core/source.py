@@ -193,6 +193,16 @@ def maps_files(reader: BlockReader) -> bool:
     return bool(getattr(reader, "maps_files", False))
 
 
+def join_blocks(reader: BlockReader, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
+    """The address of one block with the rows of several, in their order; None if the reader reads them one by one.
+
+    A reader that has a method ``join`` reads them in fewer parts that way: each costs calls of kernels and of the
+    decoder, however small it is.
+    """
+    join: Callable[[Sequence[BlockAddress]], BlockAddress | None] | None = getattr(reader, "join", None)
+    return None if join is None or len(addresses) < 2 else join(addresses)
+
+
 def is_remote(reader: BlockReader) -> bool:
     """Whether a reader's files are on object storage: reads have high latency, so starting `parts` ahead of time pays.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -63,8 +64,36 @@ class FileReading:
         return cast_table(take_rows(table, kept_places(self.filter, table)), self.schema, locate)
 
     def origin_of(self, groups: RowGroups, address: BlockAddress) -> str:
-        """What errors name: the block, or the single file where a block has several."""
-        return address.origin if len(address.locator) == 1 else self.files.name(groups.path)
+        """What errors name: the block, or the row groups of a single file where a block has several."""
+        return address.origin if len(address.locator) == 1 else groups.locate(self.files.name(groups.path))
+
+    def join(self, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
+        """The address of one block with the rows of these, in their order.
+
+        None where rows can be dropped, for pieces of row groups, which are large, and for remote files, whose blocks are
+        requested ahead one by one.
+        """
+        locators = list(chain.from_iterable(address.locator for address in addresses))
+        if self.filter is not None or not self.files.local or any(groups.is_cut for groups in locators):
+            return None
+        joined: list[RowGroups] = []
+        for groups in locators:
+            if joined and _is_adjacent(joined[-1], groups):
+                joined[-1] = replace(joined[-1], stop=groups.stop)
+            else:
+                joined.append(groups)
+        first, last = addresses[0], addresses[-1]
+        origin = f"{first.origin} to {last.origin}"
+        if len(joined) == 1:
+            origin = joined[0].locate(self.files.name(joined[0].path))
+        return BlockAddress(origin, tuple(joined), first.number)
+
+
+def _is_adjacent(before: RowGroups, groups: RowGroups) -> bool:
+    """Whether row groups follow others of their file, so that one locator can name both."""
+    # those of a table can lack deleted rows
+    is_plain = type(before) is type(groups) is RowGroups
+    return is_plain and before.stop == groups.start and (before.path, before.footer_hash) == (groups.path, groups.footer_hash)
 
 
 def join_tables(tables: Iterable[pa.Table]) -> pa.Table:

@@ -299,14 +299,8 @@ class FileSource:
         )
 
     def _origin(self, groups: Sequence[RowGroups]) -> str:
-        (first, *_), name = groups, self.files.name(groups[0].path)
-        if len(groups) > 1:
-            return f"{name} to {self.files.name(groups[-1].path)}"
-        if first.stop - first.start > 1:
-            return f"{name}, row groups {first.start}-{first.stop - 1}"
-        if first.is_cut:
-            return f"{name}, row group {first.start}, rows {first.first_row}-{first.stop_row - 1}"
-        return f"{name}, row group {first.start}"
+        first, *others = (self.files.name(each.path) for each in groups)
+        return f"{first} to {others[-1]}" if others else groups[0].locate(first)
 
     def _partition_nulls(self) -> dict[str, int]:
         if not len(self.partitions.schema):

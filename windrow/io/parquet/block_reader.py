@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from windrow.io.parquet.chunk_decoder import decode_nested
 from windrow.io.parquet.chunks import Chunk
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.parquet.row_ranges import open_ranges
+from windrow.io.parquet.decoder_library import JoinedFiles
 from windrow.io.parquet.stored_rows import StoredRows, read_small_files
 from windrow.io.parquet.verified_files import BlockFile, open_block, remember_footer
 from windrow.io.storage.file_versions import RowGroups
@@ -81,25 +82,30 @@ class ParquetReader(FileReading):
         return join_tables(self._read_files(some, address) for some in split_into_parts(address.locator))
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """Read one block in parts of a few row groups, or a few small files; each column is decoded on access.
+        """Read one block in parts of a few row groups, also of several files; each column is decoded on access.
 
         For a remote file all ranges are requested up front, and parts are decoded as they arrive.
         """
         if self.filter is not None:
             yield self.read(address)
             return
-        for some in split_into_parts(address.locator):
-            if len(some) > 1:
-                yield self._open_small_files(some)
-            else:
-                yield from self._file_parts(some[0], self.origin_of(some[0], address))
+        with _LocalFiles(self) as local:
+            for some in split_into_parts(address.locator):
+                origin = self.origin_of(some[0], address)
+                if len(some) == 1 and self.files.local and not some[0].is_cut:
+                    yield from local.add(some[0], origin)
+                    continue
+                yield from local.finish()
+                if len(some) > 1:
+                    yield self._open_small_files(some)
+                else:
+                    yield from self._file_parts(some[0], origin)
+            yield from local.finish()
 
     def _file_parts(self, groups: RowGroups, origin: str) -> Iterator[BlockPart]:
         with open_block(self.files, groups, origin) as block:
             with block.mapped_errors():
-                row_group = block.footer.metadata.row_group
-                numbers = range(groups.start, groups.stop)
-                parts = group_by_bytes(numbers, lambda number: int(row_group(number).total_byte_size))
+                parts = group_by_bytes(range(groups.start, groups.stop), block.group_bytes)
                 members = self._open(block, self.schema, list(parts), PART_BYTES)
             for member in members:
                 yield _StoredPart(self, block.file, (member,))
@@ -202,9 +208,66 @@ class ParquetReader(FileReading):
         return conform(table, schema, self.partitions, member.block.groups.path, member.locate)
 
 
+class _LocalFiles:
+    """The local files whose row groups are read into common parts: open from their first row to their last one."""
+
+    def __init__(self, reader: ParquetReader) -> None:
+        self._reader = reader
+        self._opened = ExitStack()
+        # each file that has rows of the next part, and what closes it; the last one can have rows behind that part
+        self._files: list[tuple[BlockFile, ExitStack]] = []
+        self._numbers: list[list[int]] = []
+        self._part_bytes = 0
+
+    def __enter__(self) -> _LocalFiles:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.close()
+
+    def add(self, groups: RowGroups, origin: str) -> Iterator[BlockPart]:
+        """Add the row groups of a file; yields the parts that are complete with them."""
+        closing = self._opened.enter_context(ExitStack())
+        block = closing.enter_context(open_block(self._reader.files, groups, origin))
+        with block.mapped_errors():
+            sizes = [block.group_bytes(number) for number in range(groups.start, groups.stop)]
+        self._files.append((block, closing))
+        self._numbers.append([])
+        for number, size_bytes in enumerate(sizes, groups.start):
+            self._numbers[-1].append(number)
+            self._part_bytes += size_bytes
+            if self._part_bytes >= PART_BYTES:
+                yield self._take_part()
+                self._close(slice(0, -1))
+        if not self._part_bytes:
+            self._close(slice(None))
+
+    def finish(self) -> Iterator[BlockPart]:
+        """Yield the rest, and verify that no file has changed meanwhile."""
+        if any(self._numbers):
+            yield self._take_part()
+        self._close(slice(None))
+
+    def _take_part(self) -> _StoredPart:
+        found = [(block, tuple(some)) for (block, _), some in zip(self._files, self._numbers, strict=True) if some]
+        self._numbers, self._part_bytes = [[] for _ in self._numbers], 0
+        if len(found) == 1:
+            return _StoredPart(self._reader, found[0][0].file, (StoredRows(*found[0]),))
+        joined = JoinedFiles([(block.file, block.mapped_errors) for block, _ in found])
+        members = (StoredRows(*each, joined.start(at)) for at, each in enumerate(found))
+        return _StoredPart(self._reader, joined, tuple(members))
+
+    def _close(self, some: slice) -> None:
+        for block, closing in self._files[some]:
+            with block.mapped_errors():
+                block.check()
+            closing.close()
+        del self._files[some], self._numbers[some]
+
+
 @dataclass(frozen=True, eq=False)
 class _StoredPart:
-    """Adjacent row groups of one file, or of small files; each column is decoded on access, without buffering."""
+    """Row groups of one or more files, in their order; each column is decoded on access, without buffering."""
 
     reader: ParquetReader
     file: Any  # what holds the chunks of all members
@@ -288,7 +351,7 @@ class _StoredPart:
                 for found in member.nested(*stored):
                     if found is None:
                         return None
-                    leaves.append(tuple(leaf.moved(member.start) for leaf in found))
+                    leaves.append(found)
             if not leaves:
                 return None
             try:
@@ -318,11 +381,7 @@ class _StoredPart:
         fields = self.reader.stored_fields
         if decoder_library.LIBRARY is None:
             return [()] * len(fields)
-        of_groups = [
-            [None if chunk is None else chunk.moved(member.start) for chunk in chunks]
-            for member in self.members
-            for chunks in member.chunks(fields)
-        ]
+        of_groups = [chunks for member in self.members for chunks in member.chunks(fields)]
         return [
             tuple(chunk for chunk in of_column if chunk is not None) if all(of_column) else ()
             for of_column in zip(*of_groups, strict=True)

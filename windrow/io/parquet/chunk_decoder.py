@@ -44,6 +44,7 @@ from windrow.io.parquet.decoder_library import (
     CODECS,
     SCRATCH,
     UNCOMPRESSED,
+    ChunkFile,
     read_chunks,
     read_into,
     read_pages,
@@ -65,7 +66,7 @@ _SMALL_BYTES, _MAX_RATIO = 64 * 2**20, 256
 
 
 def decode(
-    file: pa.NativeFile,
+    file: ChunkFile,
     chunks: NDArray[np.int64],
     packings: NDArray[np.int64],
     targets: NDArray[np.uint32],
@@ -117,7 +118,7 @@ def decode(
 
 
 def _read_dictionaries(
-    file: pa.NativeFile, places: NDArray[np.int64]
+    file: ChunkFile, places: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], list[pa.Buffer]]:
     """(chunks, 2) the address and bytes of each chunk's dictionary that lies apart, else zeros; what holds them."""
     apart = np.flatnonzero(places[:, 1])
@@ -150,7 +151,7 @@ def _share(
 
 
 def decode_text(
-    file: pa.NativeFile,
+    file: ChunkFile,
     chunks: Sequence[Chunk],
     kind: pa.DataType,
     targets: NDArray[np.uint32],
@@ -195,7 +196,7 @@ def decode_text(
 
 
 def _read_text(
-    file: pa.NativeFile, chunk: Chunk, text: NDArray[np.uint8], used: int
+    file: ChunkFile, chunk: Chunk, text: NDArray[np.uint8], used: int
 ) -> tuple[pa.Buffer | None, int]:
     """The pages of a chunk, and the bytes of ``text`` used then: uncompressed ones are read to where they stay."""
     end = used + chunk.size_bytes
@@ -242,7 +243,7 @@ class _Leaf(NamedTuple):
 
 
 def decode_nested(
-    file: pa.NativeFile, groups: Sequence[tuple[NestedLeaf, ...]], kind: pa.DataType, pool: BufferPool
+    file: ChunkFile, groups: Sequence[tuple[NestedLeaf, ...]], kind: pa.DataType, pool: BufferPool
 ) -> pa.Array | None:
     """Decode a column; ``groups`` has the leaves of each row group. None if a chunk is declined."""
     values, lists = [], None
@@ -261,7 +262,7 @@ def decode_nested(
     return _wrap_lists(items, lists, kind, pool)
 
 
-def _decode_leaf(file: pa.NativeFile, leaves: Sequence[NestedLeaf], pool: BufferPool) -> _Leaf | None:
+def _decode_leaf(file: ChunkFile, leaves: Sequence[NestedLeaf], pool: BufferPool) -> _Leaf | None:
     rows, width, has_lists = sum(leaf.rows for leaf in leaves), leaves[0].width, leaves[0].list_level >= 0
     stored = [read_pages(file, leaf.start, leaf.size_bytes) for leaf in leaves]
     pages = [each for each in stored if each is not None]

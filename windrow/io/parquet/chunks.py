@@ -37,9 +37,9 @@ class Chunk(_ChunkFields):
     def is_text(self) -> bool:
         return self.kind == TEXT
 
-    def moved(self, start: int) -> Chunk:
-        """The chunk in memory where its file begins at ``start``."""
-        return self._replace(start=start + self.start) if start else self
+    def moved(self, start: int, size_bytes: int) -> Chunk | None:
+        """The chunk where its file of so many bytes begins at ``start``; None if the file ends before the chunk does."""
+        return self._replace(start=start + self.start) if self.start + self.size_bytes <= size_bytes else None
 
     @property
     def facts(self) -> tuple[int, ...]:
@@ -70,8 +70,12 @@ def chunk_table(chunks: Sequence[Chunk | None]) -> NDArray[np.int64]:
     return table
 
 
-def move_chunks(table: NDArray[np.int64], start: int) -> NDArray[np.int64]:
-    """The chunks of a table in memory where their file begins at ``start``."""
+def move_chunks(table: NDArray[np.int64], start: int, size_bytes: int) -> NDArray[np.int64]:
+    """The chunks of a table where their file of so many bytes begins at ``start``.
+
+    Those that end behind the file are left out: other bytes come there.
+    """
     moved = table.copy()
+    moved[:, IS_STORED] &= table[:, PAGES].sum(axis=1) <= size_bytes
     moved[:, PAGES.start] += start
     return moved

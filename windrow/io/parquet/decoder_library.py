@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -88,6 +89,9 @@ class SystemCodecs:
 # holds a dictionary and a page; writers make both about 1 MiB, sometimes slightly more
 _SCRATCH_BYTES = 4 * 2**20
 
+# larger than any file
+_FILE_BITS = 48
+
 _POINTER, _INT = Address, ctypes.c_int64
 
 
@@ -117,14 +121,54 @@ class _Scratch(threading.local):
 SCRATCH = _Scratch()
 
 
-def read_into(file: pa.NativeFile, start: int, out: NDArray[np.uint8]) -> bool:
+class JoinedFiles:
+    """Local files, read as if they lay one behind another with gaps between them.
+
+    Each comes with a context that maps the errors of reading it.
+    """
+
+    def __init__(
+        self, files: Sequence[tuple[pa.NativeFile, Callable[[], AbstractContextManager[None]]]]
+    ) -> None:
+        self._files = files
+        self._at = self._offset = 0
+
+    @staticmethod
+    def start(number: int) -> int:
+        """Where a file begins."""
+        return number << _FILE_BITS
+
+    def find(self, position: int) -> tuple[pa.NativeFile, int]:
+        """The file that has a position, and the position in it."""
+        return self._files[position >> _FILE_BITS][0], position & ((1 << _FILE_BITS) - 1)
+
+    def seek(self, position: int) -> None:
+        self._at, self._offset = position >> _FILE_BITS, position & ((1 << _FILE_BITS) - 1)
+
+    def read_buffer(self, size_bytes: int) -> pa.Buffer:
+        """Read from the position on, without copies; less where that file ends."""
+        file, mapped_errors = self._files[self._at]
+        try:
+            file.seek(self._offset)
+            return file.read_buffer(size_bytes)
+        except Exception:
+            with mapped_errors():
+                raise
+
+
+ChunkFile: TypeAlias = pa.NativeFile | JoinedFiles
+
+
+def read_into(file: ChunkFile, start: int, out: NDArray[np.uint8]) -> bool:
     """Read bytes of a local file into memory, which costs less than mapping and copying them; False if it cannot."""
+    if isinstance(file, JoinedFiles):
+        file, start = file.find(start)
     if not isinstance(file, pa.MemoryMappedFile):
         return False
     return preadv(file.fileno(), [out.data], start) == len(out)
 
 
-def read_chunks(file: pa.NativeFile, chunks: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[pa.Buffer]]:
+def read_chunks(file: ChunkFile, chunks: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[pa.Buffer]]:
     """Read the pages of chunks: (chunks, 2) the offset of each, and its bytes.
 
     Returns (chunks, 2) the address and bytes of each, zeros if the file ends before, and the buffers that hold them.
@@ -137,7 +181,7 @@ def read_chunks(file: pa.NativeFile, chunks: NDArray[np.int64]) -> tuple[NDArray
     order = np.argsort(chunks[:, 0], kind="stable")
     starts, sizes = chunks[order, 0], chunks[order, 1]
     begins = np.ones(len(chunks), np.bool_)
-    if isinstance(file, (pa.MemoryMappedFile, pa.BufferReader)):
+    if not isinstance(file, pa.PythonFile):
         begins[1:] = starts[1:] != starts[:-1] + sizes[:-1]
     firsts = np.flatnonzero(begins)
     lasts = np.append(firsts[1:], len(chunks)) - 1
@@ -155,7 +199,7 @@ def read_chunks(file: pa.NativeFile, chunks: NDArray[np.int64]) -> tuple[NDArray
     return found, buffers
 
 
-def read_pages(file: pa.NativeFile, start: int, size_bytes: int) -> pa.Buffer | None:
+def read_pages(file: ChunkFile, start: int, size_bytes: int) -> pa.Buffer | None:
     """Read the pages of a chunk; None if the file ends before."""
     file.seek(start)
     pages = file.read_buffer(size_bytes)

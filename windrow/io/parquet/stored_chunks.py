@@ -45,9 +45,9 @@ class NestedLeaf(NamedTuple):
     ahead: pa.Buffer | None = None
     kept: slice | None = None
 
-    def moved(self, start: int) -> NestedLeaf:
-        """The chunk in memory where its file begins at ``start``."""
-        return self._replace(start=start + self.start) if start else self
+    def moved(self, start: int, size_bytes: int) -> NestedLeaf | None:
+        """The chunk where its file of so many bytes begins at ``start``; None if the file ends before the chunk does."""
+        return self._replace(start=start + self.start) if self.start + self.size_bytes <= size_bytes else None
 
 
 Fields = Sequence[tuple[str, pa.DataType] | None]

@@ -1,8 +1,9 @@
-"""The rows of files that a part of a block consists of: joined row groups, some rows of one, or many small files.
+"""The rows of files that a part of a block consists of: row groups of one or more files, some rows of one, or small files.
 
 Opening a small file, parsing its footer and calling the decoder cost more than its bytes. So a small file is read
-with one read, its footer is parsed once in a process (`windrow.io.parquet.verified_files`), and one call decodes a
-column of all files of a part.
+with one read, its footer is parsed once in a process (`windrow.io.parquet.verified_files`), and one call decodes all
+files of a part. Larger files stay where they are; one call decodes row groups of several, too
+(`windrow.io.parquet.decoder_library.JoinedFiles`).
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class StoredRows:
 
     block: BlockFile
     numbers: tuple[int, ...]
-    start: int = 0  # offset of the file in what the part is decoded from
+    # where the file begins in what the part is decoded from; None: that is the file
+    start: int | None = None
     rows: RowRange | None = None
 
     @cached_property
@@ -90,14 +92,20 @@ class StoredRows:
         """By row group with rows, the chunk of each field."""
         if self.rows is not None:
             return [self.rows.chunks(fields)]
-        return [self.block.footer.stored_columns(number, fields).chunks for number in self.filled]
+        found = [self.block.footer.stored_columns(number, fields).chunks for number in self.filled]
+        if self.start is None:
+            return found
+        place = self.start, self.block.groups.size_bytes
+        return [[None if chunk is None else chunk.moved(*place) for chunk in chunks] for chunks in found]
 
     def chunk_tables(self, fields: Fields) -> list[NDArray[np.int64]]:
         """By row group with rows, the `chunk_table` of the fields."""
         if self.rows is not None:
             return [chunk_table(self.rows.chunks(fields))]
         tables = [self.block.footer.stored_columns(number, fields).table for number in self.filled]
-        return [move_chunks(table, self.start) for table in tables] if self.start else tables
+        if self.start is None:
+            return tables
+        return [move_chunks(table, self.start, self.block.groups.size_bytes) for table in tables]
 
     def bounds(self, fields: Fields) -> list[NDArray[np.int64]]:
         """By row group with rows, minimum and maximum of the fields as a `bounds_table`, from the statistics."""
@@ -107,7 +115,12 @@ class StoredRows:
         """By row group, the leaves of a nested column."""
         if self.rows is not None:
             return [self.rows.nested(name, kind)]
-        return [self.block.footer.nested(number, name, kind) for number in self.numbers]
+        found = [self.block.footer.nested(number, name, kind) for number in self.numbers]
+        if self.start is None:
+            return found
+        place = self.start, self.block.groups.size_bytes
+        moved = [leaves and tuple(leaf.moved(*place) for leaf in leaves) for leaves in found]
+        return [leaves if leaves and None not in leaves else None for leaves in moved]
 
     def locate(self, row: int) -> str:
         """Name the row group of a row."""

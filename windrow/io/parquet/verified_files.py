@@ -73,6 +73,10 @@ class BlockFile:
     def footer(self) -> StoredFooter:
         return self.known.footer
 
+    def group_bytes(self, number: int) -> int:
+        """The encoded bytes of a row group, as the footer states them."""
+        return int(self.footer.metadata.row_group(number).total_byte_size)
+
     def locate(self, groups: Sequence[int], row: int) -> str:
         """Name the row group of a row, of those of some row groups in their order."""
         sizes = [self.footer.metadata.row_group(group).num_rows for group in groups]

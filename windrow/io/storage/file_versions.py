@@ -130,6 +130,14 @@ class RowGroups:
         """Whether the block is a part of a row group."""
         return self.first_row > 0 or self.stop_row >= 0
 
+    def locate(self, name: str) -> str:
+        """Name the rows, given the name of their file."""
+        if self.stop - self.start > 1:
+            return f"{name}, row groups {self.start}-{self.stop - 1}"
+        if self.is_cut:
+            return f"{name}, row group {self.start}, rows {self.first_row}-{self.stop_row - 1}"
+        return f"{name}, row group {self.start}"
+
 
 def changed(origin: str, groups: RowGroups, now: Version, how: str = "rewritten since") -> SourceError:
     """Return the error for a file that has been replaced since it was listed."""

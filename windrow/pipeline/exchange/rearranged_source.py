@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from windrow.core.arrow_support import empty_table
 from windrow.core.cached_properties import cached_property
-from windrow.core.source import BlockAddress, BlockPart, BlockTable, is_remote, maps_files
+from windrow.core.source import BlockAddress, BlockPart, BlockTable, is_remote, join_blocks, maps_files
 from windrow.io.catalog.manifest import digest_parts
 from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.catalog.schemas import unify_schemas
@@ -70,13 +70,30 @@ class RearrangedReader:
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """Yield the parts of the parent's block where it is read as it is, else the block as one part."""
-        rows = address.locator[0][0] if len(address.locator) == 1 and len(address.locator[0]) == 1 else None
-        if rows is not None and rows.start == 0 and rows.stop is None:
-            parent = self.readers[rows.parent]
-            if not parent.maps and parent.schema.equals(self.schema):
-                yield from parent.reader.parts(rows.address)
-                return
-        yield self.read(address)
+        rows = self._whole_block(address)
+        if rows is None:
+            yield self.read(address)
+        else:
+            yield from self.readers[rows.parent].reader.parts(rows.address)
+
+    def join(self, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
+        """The address of one block with the rows of these; None unless all are blocks of one parent as they are."""
+        found = [rows for rows in map(self._whole_block, addresses) if rows is not None]
+        if len(found) < len(addresses) or len({rows.parent for rows in found}) > 1:
+            return None
+        joined = join_blocks(self.readers[found[0].parent].reader, [rows.address for rows in found])
+        if joined is None:
+            return None
+        return replace(addresses[0], origin=joined.origin, locator=((replace(found[0], address=joined),),))
+
+    def _whole_block(self, address: BlockAddress) -> _Rows | None:
+        """The block of a parent, if this one has all of its rows and nothing else, as they are read."""
+        if len(address.locator) != 1 or len(address.locator[0]) != 1:
+            return None
+        rows: _Rows = address.locator[0][0]
+        parent = self.readers[rows.parent]
+        is_whole = rows.start == 0 and rows.stop is None and not parent.maps
+        return rows if is_whole and parent.schema.equals(self.schema) else None
 
     def _read_rows(self, rows: _Rows, schema: pa.Schema) -> pa.Table:
         table = self.readers[rows.parent].read(rows.address)

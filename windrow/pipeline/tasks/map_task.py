@@ -21,7 +21,7 @@ from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
 from windrow.core.phase_clock import measuring, phase
-from windrow.core.source import BlockAddress, BlockPart, BlockReader
+from windrow.core.source import BlockAddress, BlockPart, BlockReader, CorruptBlockError
 from windrow.pipeline.statistics.phases import DECODE, SHUFFLE, TaskProfile
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
@@ -175,8 +175,16 @@ class _TaskRun:
         """Run all blocks, up to the limit of the output."""
         try:
             with late_corruption() if self._context.skips_corrupt else nullcontext():
-                for at in range(len(self._task.addresses)):
-                    self._run_block(at)
+                joined = self._join_blocks()
+                if joined is not None:
+                    try:
+                        self._run_joined(joined)
+                    except CorruptBlockError:
+                        self._find_corrupt_block()
+                        raise
+                else:
+                    for at in range(len(self._task.addresses)):
+                        self._run_block(at)
         except OutputLimitError as error:
             return error.shortfall
         return None
@@ -226,9 +234,61 @@ class _TaskRun:
             block_rows += part.num_rows
             # free this part before the next one is decoded
             del part
-        self._check_rows(at, block_rows)
+        self._check_rows(origin, self._task.rows[at], block_rows)
         self._rows.append(block_rows)
         self._limit.add(at, block_rows, int(self._slice_bytes.sum()))
+
+    def _join_blocks(self) -> BlockAddress | None:
+        """The address of one block with the rows of all, if these are read, and placed one behind another."""
+        task, ordering = self._task, self._task.ordering
+        if self._tables is not None or task.skips or ordering is None or not self._context.is_plain:
+            return None
+        if ordering.given_rows is not None or None in task.rows:
+            return None
+        starts = np.cumsum([0, *cast("tuple[int, ...]", task.rows)])[:-1] + ordering.offsets[0]
+        return self._reader.join() if starts.tolist() == list(ordering.offsets) else None
+
+    def _run_joined(self, joined: BlockAddress) -> None:
+        """Read all blocks as one; each of them ends with the part that has its last row."""
+        task, ordering = self._task, cast("Ordering", self._task.ordering)
+        ends = np.cumsum(cast("tuple[int, ...]", task.rows)).tolist()
+        done = 0
+        parts: Iterable[BlockPart] = self._reader.joined_parts(joined)
+        for part in timed_parts(parts) if self._context.profiled else parts:
+            self._note_schema(part, joined.origin)
+            rows = part.num_rows
+            if done + rows > ends[-1]:
+                self._find_changed_block(joined, done + rows)
+            if rows:
+                if ordering.list_limit is not None:
+                    part = ordering.list_limit.cut(part, joined.origin)
+                self._group_part(part, ordering, 0, done)
+            done += rows
+            # free this part before the next one is decoded
+            del part
+            self._end_blocks(ends, done)
+        if done < ends[-1]:
+            self._find_changed_block(joined, done)
+        self._end_blocks(ends, done)
+
+    def _find_corrupt_block(self) -> None:
+        """Read the blocks one by one to raise the error of the one that is corrupt, which names no others."""
+        for at in range(len(self._task.addresses)):
+            self._reader.read(at)
+
+    def _find_changed_block(self, joined: BlockAddress, rows: int) -> None:
+        """Raise the error of the block that has other rows than it must have, where all of them have so many."""
+        for at, address in enumerate(self._task.addresses):
+            self._check_rows(address.origin, self._task.rows[at], sum(part.num_rows for part in self._reader.parts(at)))
+        # a file that has changed once more
+        self._check_rows(joined.origin, sum(cast("tuple[int, ...]", self._task.rows)), rows)
+
+    def _end_blocks(self, ends: Sequence[int], done: int) -> None:
+        """Note the blocks whose rows are among the first ones of the task that are done."""
+        while (at := len(self._rows)) < len(ends) and ends[at] <= done:
+            block_rows = ends[at] - (ends[at - 1] if at else 0)
+            self._rows.append(block_rows)
+            self._limit.add(at, block_rows, int(self._slice_bytes.sum()))
 
     def _parts(self, at: int) -> Iterable[BlockPart]:
         """The parts of a block: a single one if there are transforms, since these need whole blocks."""
@@ -275,12 +335,11 @@ class _TaskRun:
                 check_schema(self._schema, part.schema, origin)
             self._schema = part.schema
 
-    def _check_rows(self, at: int, rows: int) -> None:
-        expected = self._task.rows[at]
+    def _check_rows(self, origin: str, expected: int | None, rows: int) -> None:
         if expected is not None and rows != expected:
             what = "rows" if self._context.packing is None else "tokens"
             raise SourceError(
-                f"{self._task.addresses[at].origin}: read {rows} {what}, expected {expected}. "
+                f"{origin}: read {rows} {what}, expected {expected}. "
                 "The file changed, or a transform is not a pure function of its rows: "
                 "list the dataset again, or pass preserves_rows=False"
             )

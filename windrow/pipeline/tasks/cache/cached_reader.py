@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.frame_of_reference import bounds_table, is_packable
 from windrow.core.phase_clock import PhaseClock, counting, current_clock, phase, timed
-from windrow.core.source import BlockAddress, BlockPart, BlockReader, column_bounds, is_remote, maps_files
+from windrow.core.source import BlockAddress, BlockPart, BlockReader, column_bounds, is_remote, join_blocks, maps_files
 from windrow.io.storage.retries import call_ahead
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport, DiskCache
 from windrow.pipeline.tasks.held_arrays import as_immutable
@@ -135,6 +135,7 @@ class CachingReader:
         # not a bound method: the reference cycle would keep all blocks alive until a garbage collection
         will_be_read = partial(_will_be_read, disk, blocks, found)
         self._ahead = ReadAhead(reader, addresses, will_be_read)
+        self._reader, self._addresses = reader, addresses
         self._maps_files = bool(keeps) and maps_files(reader)
         self._disk = disk
         self._blocks = blocks
@@ -199,6 +200,15 @@ class CachingReader:
             tables = []
             yield from record_parts(parts, tables)
             self._add_to_cache(at, tables)
+
+    def join(self) -> BlockAddress | None:
+        """The address of one block with the rows of all; None if they are to be read one by one."""
+        return None if self.caches else join_blocks(self._reader, self._addresses)
+
+    def joined_parts(self, joined: BlockAddress) -> Iterator[BlockPart]:
+        """Read all blocks part by part, where parts can have rows of several."""
+        self._misses += len(self._addresses)
+        yield from self._reader.parts(joined)
 
     def _share_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the same object for equal schemas, so that outputs pickle to the same size as uncached ones.
