@@ -200,7 +200,7 @@ def join_blocks(reader: BlockReader, addresses: Sequence[BlockAddress]) -> Block
     decoder, however small it is.
     """
     join: Callable[[Sequence[BlockAddress]], BlockAddress | None] | None = getattr(reader, "join", None)
-    return None if join is None or len(addresses) < 2 else join(addresses)
+    return None if join is None else join(addresses)
 
 
 def is_remote(reader: BlockReader) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -105,8 +106,9 @@ class ParquetReader(FileReading):
     def _file_parts(self, groups: RowGroups, origin: str) -> Iterator[BlockPart]:
         with open_block(self.files, groups, origin) as block:
             with block.mapped_errors():
-                parts = group_by_bytes(range(groups.start, groups.stop), block.group_bytes)
-                members = self._open(block, self.schema, list(parts), PART_BYTES)
+                sized = zip(range(groups.start, groups.stop), block.group_bytes, strict=True)
+                parts = [[number for number, _ in part] for part in group_by_bytes(sized, itemgetter(1))]
+                members = self._open(block, self.schema, parts, PART_BYTES)
             for member in members:
                 yield _StoredPart(self, block.file, (member,))
             with block.mapped_errors():
@@ -213,9 +215,8 @@ class _LocalFiles:
 
     def __init__(self, reader: ParquetReader) -> None:
         self._reader = reader
-        self._opened = ExitStack()
-        # each file that has rows of the next part, and what closes it; the last one can have rows behind that part
-        self._files: list[tuple[BlockFile, ExitStack]] = []
+        # each file that has rows of the next part, and these; the last one can have rows behind that part
+        self._blocks: list[BlockFile] = []
         self._numbers: list[list[int]] = []
         self._part_bytes = 0
 
@@ -223,16 +224,16 @@ class _LocalFiles:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._opened.close()
+        for block in self._blocks:
+            block.close()
 
     def add(self, groups: RowGroups, origin: str) -> Iterator[BlockPart]:
         """Add the row groups of a file; yields the parts that are complete with them."""
-        closing = self._opened.enter_context(ExitStack())
-        block = closing.enter_context(open_block(self._reader.files, groups, origin))
-        with block.mapped_errors():
-            sizes = [block.group_bytes(number) for number in range(groups.start, groups.stop)]
-        self._files.append((block, closing))
+        block = open_block(self._reader.files, groups, origin)
+        self._blocks.append(block)
         self._numbers.append([])
+        with block.mapped_errors():
+            sizes = block.group_bytes
         for number, size_bytes in enumerate(sizes, groups.start):
             self._numbers[-1].append(number)
             self._part_bytes += size_bytes
@@ -249,8 +250,9 @@ class _LocalFiles:
         self._close(slice(None))
 
     def _take_part(self) -> _StoredPart:
-        found = [(block, tuple(some)) for (block, _), some in zip(self._files, self._numbers, strict=True) if some]
-        self._numbers, self._part_bytes = [[] for _ in self._numbers], 0
+        sections = zip(self._blocks, map(tuple, self._numbers), strict=True)
+        found = [(block, numbers) for block, numbers in sections if numbers]
+        self._numbers, self._part_bytes = [[] for _ in self._blocks], 0
         if len(found) == 1:
             return _StoredPart(self._reader, found[0][0].file, (StoredRows(*found[0]),))
         joined = JoinedFiles([(block.file, block.mapped_errors) for block, _ in found])
@@ -258,11 +260,11 @@ class _LocalFiles:
         return _StoredPart(self._reader, joined, tuple(members))
 
     def _close(self, some: slice) -> None:
-        for block, closing in self._files[some]:
+        for block in self._blocks[some]:
             with block.mapped_errors():
                 block.check()
-            closing.close()
-        del self._files[some], self._numbers[some]
+            block.close()
+        del self._blocks[some], self._numbers[some]
 
 
 @dataclass(frozen=True, eq=False)

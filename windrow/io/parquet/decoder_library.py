@@ -178,24 +178,28 @@ def read_chunks(file: ChunkFile, chunks: NDArray[np.int64]) -> tuple[NDArray[np.
     found, buffers = np.zeros_like(chunks), list[pa.Buffer]()
     if not len(chunks):
         return found, buffers
-    order = np.argsort(chunks[:, 0], kind="stable")
-    starts, sizes = chunks[order, 0], chunks[order, 1]
+    starts, sizes = chunks[:, 0], chunks[:, 1]
+    order = None
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, sizes = starts[order], sizes[order]
+    ends = starts + sizes
     begins = np.ones(len(chunks), np.bool_)
     if not isinstance(file, pa.PythonFile):
-        begins[1:] = starts[1:] != starts[:-1] + sizes[:-1]
-    firsts = np.flatnonzero(begins)
-    lasts = np.append(firsts[1:], len(chunks)) - 1
-    reads = zip(starts[firsts].tolist(), (starts[lasts] + sizes[lasts]).tolist(), strict=True)
-    for start, stop in reads:
+        np.not_equal(starts[1:], ends[:-1], out=begins[1:])
+    firsts = begins.nonzero()[0]
+    counts = np.diff(firsts, append=len(chunks))
+    for start, stop in zip(starts[firsts].tolist(), ends[firsts + counts - 1].tolist(), strict=True):
         file.seek(start)
         buffers.append(file.read_buffer(stop - start))
-    number = np.cumsum(begins) - 1
-    offsets = starts - starts[firsts][number]
-    held = np.array([buffer.size for buffer in buffers], np.int64)[number]
-    addresses = np.array([buffer.address for buffer in buffers], np.int64)[number]
-    is_whole = offsets + sizes <= held
-    found[order, 0] = np.where(is_whole, addresses + offsets, 0)
-    found[order, 1] = np.where(is_whole, sizes, 0)
+    of_reads = np.array([(buffer.address, buffer.size) for buffer in buffers], np.int64)
+    addresses, held = (of_reads if len(firsts) == 1 else of_reads.repeat(counts, axis=0)).T
+    offsets = starts - starts[firsts].repeat(counts)
+    whole = offsets + sizes <= held
+    places = np.stack([addresses + offsets, sizes], axis=1) * whole[:, None]
+    if order is None:
+        return places, buffers
+    found[order] = places
     return found, buffers
 
 

@@ -74,6 +74,12 @@ class StoredFooter:
     def serialized_size(self) -> int:
         return int(self.metadata.serialized_size)
 
+    @cached_property
+    def group_bytes(self) -> list[int]:
+        """(row groups,) the encoded bytes of each."""
+        groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
+        return [int(group.total_byte_size) for group in groups]
+
     def stored_columns(self, group: int, fields: Fields) -> _StoredColumns:
         """What is known of some columns in a row group; remembered for the ``fields`` that came last."""
         # Tasks share one object, and another dataset can read the same columns as other types. The entry keeps its

@@ -69,13 +69,24 @@ class BlockFile:
     file: Any
     remote: RemoteFile | None
 
+    def __enter__(self) -> BlockFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; once more does nothing."""
+        self.file.close()
+
     @property
     def footer(self) -> StoredFooter:
         return self.known.footer
 
-    def group_bytes(self, number: int) -> int:
-        """The encoded bytes of a row group, as the footer states them."""
-        return int(self.footer.metadata.row_group(number).total_byte_size)
+    @property
+    def group_bytes(self) -> list[int]:
+        """The encoded bytes of the block's row groups, as the footer states them."""
+        return self.footer.group_bytes[self.groups.start : self.groups.stop]
 
     def locate(self, groups: Sequence[int], row: int) -> str:
         """Name the row group of a row, of those of some row groups in their order."""
@@ -132,19 +143,22 @@ class BlockFile:
         return CorruptBlockError(str(mapped))
 
 
-@contextmanager
-def open_block(files: Files, groups: RowGroups, origin: str) -> Iterator[BlockFile]:
-    """Open the file of a block; a `SourceError` if it is not the version that was listed."""
+def open_block(files: Files, groups: RowGroups, origin: str) -> BlockFile:
+    """Open the file of a block; a `SourceError` if it is not the version that was listed.
+
+    A context, which closes the file.
+    """
     with files.mapped_errors(origin):
         known = _get_known_file(files, groups, origin)
-        remote = None if files.local else RemoteFile(known.read_range, groups.size_bytes, files.retries)
-        opened, version = (
-            files.open_version(groups.path) if remote is None else (pa.PythonFile(remote, mode="r"), None)
-        )
-    with opened as file:
-        if version is not None and version.stamp != known.stamp:
-            raise changed(origin, groups, version)
-        yield BlockFile(files, groups, origin, known, file, remote)
+        if not files.local:
+            remote = RemoteFile(known.read_range, groups.size_bytes, files.retries)
+            return BlockFile(files, groups, origin, known, pa.PythonFile(remote, mode="r"), remote)
+        file, version = files.open_version(groups.path)
+    block = BlockFile(files, groups, origin, known, file, None)
+    if version.stamp != known.stamp:
+        block.close()
+        raise changed(origin, groups, version)
+    return block
 
 
 def open_bytes(files: Files, groups: RowGroups, origin: str, data: pa.Buffer) -> BlockFile:

@@ -22,6 +22,8 @@ from windrow.pipeline.exchange.derived_source import DerivedSource, ParentReader
 from windrow.pipeline.exchange.layouts import Layout, Segment, SideBySide, Sides, WindowLayout
 
 _SUFFIX = "_1"
+# of less than 1 KB each
+_KNOWN_ADDRESSES = 2**13
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,21 @@ class RearrangedSource(DerivedSource):
         return RearrangedReader(tuple(parent.reader for parent in self.parents), self.schema, columns)
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
-        return tuple(self._address(block) for block in blocks)
+        # every epoch asks for them again
+        known = self._known_addresses
+        if len(known) > _KNOWN_ADDRESSES:
+            known.clear()
+        found = []
+        for block in map(int, blocks):
+            # another thread can clear them meanwhile
+            address = known.get(block) or self._address(block)
+            known[block] = address
+            found.append(address)
+        return tuple(found)
+
+    @cached_property
+    def _known_addresses(self) -> dict[int, BlockAddress]:
+        return {}
 
     def describe(self) -> str:
         inner = "; ".join(parent.source.describe() for parent in self.parents)

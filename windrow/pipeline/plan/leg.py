@@ -26,6 +26,9 @@ _LEG_WORK, _LEG_WINDOWS, _LATER_LEGS = 1024, 4, 4
 _MEASURED_ROWS = 2**18
 MAX_ROWS = 2**62
 
+# (pairs,) a round, a window that it needs, and the share of the window that is held then
+HeldWindows = tuple[Ints, Ints, NDArray[np.float64]]
+
 
 class Leg(ABC):
     """A part of a mixture from a row on, planned as one epoch: its rows, its rounds, and the source windows it needs.
@@ -43,6 +46,7 @@ class Leg(ABC):
         self.row = row
         self.order = order or LegOrder(step_rows, row)
         self._step_rows = step_rows
+        self._held: dict[int, HeldWindows] = {}
 
     @property
     @abstractmethod
@@ -110,6 +114,36 @@ class Leg(ABC):
         first = np.array([needed.first_row for needed in self.windows], np.int64) // size
         last = (np.array([needed.stop_row for needed in self.windows], np.int64) - 1) // size
         return Rounds(self.row // size, -(-self.stop // size), first, last)
+
+    def find_held(self, most_slices: int) -> HeldWindows:
+        """Each round with each window that it needs, which is cut into ``most_slices`` or fewer.
+
+        What comes in earlier slices of the window is released: all shards have passed it. In the first round, all of it
+        counts: blocks are read whole before it is known which of their rows come, and tasks are expected to hold them.
+        """
+        # a program is sized again and again before it starts
+        if most_slices not in self._held:
+            self._held[most_slices] = self._find_held(most_slices)
+        return self._held[most_slices]
+
+    def _find_held(self, most_slices: int) -> HeldWindows:
+        rounds = self.rounds
+        counts = rounds.last + 1 - rounds.first
+        windows = np.repeat(np.arange(len(self.windows)), counts)
+        at = np.arange(len(windows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        slices = np.minimum(most_slices, counts)[windows]
+        # the first round of the slice of each
+        begins = -(-(at * slices // counts[windows]) * counts[windows] // slices) + rounds.first[windows]
+        sources = np.array([needed.source for needed in self.windows], np.int64)
+        spans = [(needed.window.start, needed.window.stop) for needed in self.windows]
+        starts, stops = np.array(spans, np.int64).reshape(-1, 2)[windows].T
+        # the rows of each source before each round, or before the leg
+        rows = np.arange(rounds.start, rounds.stop, dtype=np.int64) * self.mixture.round_rows
+        first = self.rows_before(np.maximum(rows, self.row))[sources[windows], begins - rounds.start]
+        left = stops - np.clip(first, starts, stops)
+        numbers = at + rounds.first[windows]
+        shares = np.where(numbers == rounds.start, 1.0, left / (stops - starts))
+        return numbers, windows, shares
 
     def round_span(self, number: int) -> tuple[int, int]:
         """The first row of the leg in a round, and the row behind the last one."""

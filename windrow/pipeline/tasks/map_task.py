@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, cast
 
 import numpy as np
@@ -241,17 +241,18 @@ class _TaskRun:
     def _join_blocks(self) -> BlockAddress | None:
         """The address of one block with the rows of all, if these are read, and placed one behind another."""
         task, ordering = self._task, self._task.ordering
-        if self._tables is not None or task.skips or ordering is None or not self._context.is_plain:
+        if len(task.addresses) == 1 or self._tables is not None or task.skips or not self._context.is_plain:
             return None
-        if ordering.given_rows is not None or None in task.rows:
+        if ordering is None or ordering.given_rows is not None or None in task.rows:
             return None
-        starts = np.cumsum([0, *cast("tuple[int, ...]", task.rows)])[:-1] + ordering.offsets[0]
-        return self._reader.join() if starts.tolist() == list(ordering.offsets) else None
+        rows = cast("tuple[int, ...]", task.rows)
+        starts = accumulate(rows[:-1], initial=ordering.offsets[0])
+        return self._reader.join() if tuple(starts) == ordering.offsets else None
 
     def _run_joined(self, joined: BlockAddress) -> None:
         """Read all blocks as one; each of them ends with the part that has its last row."""
         task, ordering = self._task, cast("Ordering", self._task.ordering)
-        ends = np.cumsum(cast("tuple[int, ...]", task.rows)).tolist()
+        ends = list(accumulate(cast("tuple[int, ...]", task.rows)))
         done = 0
         parts: Iterable[BlockPart] = self._reader.joined_parts(joined)
         for part in timed_parts(parts) if self._context.profiled else parts:
