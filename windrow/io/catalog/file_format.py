@@ -70,8 +70,8 @@ class FileReading:
     def join(self, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
         """The address of one block with the rows of these, in their order.
 
-        None where rows can be dropped, for pieces of row groups, which are large, and for remote files, whose blocks are
-        requested ahead one by one.
+        None where rows can be dropped, for pieces of row groups, which are large, and for remote files, which are
+        requested ahead block by block.
         """
         locators = list(chain.from_iterable(address.locator for address in addresses))
         if self.filter is not None or not self.files.local or any(groups.is_cut for groups in locators):
@@ -93,7 +93,11 @@ def _is_adjacent(before: RowGroups, groups: RowGroups) -> bool:
     """Whether row groups follow others of their file, so that one locator can name both."""
     # those of a table can lack deleted rows
     is_plain = type(before) is type(groups) is RowGroups
-    return is_plain and before.stop == groups.start and (before.path, before.footer_hash) == (groups.path, groups.footer_hash)
+    return (
+        is_plain
+        and before.stop == groups.start
+        and (before.path, before.footer_hash) == (groups.path, groups.footer_hash)
+    )
 
 
 def join_tables(tables: Iterable[pa.Table]) -> pa.Table:

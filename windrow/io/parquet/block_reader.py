@@ -30,9 +30,9 @@ from windrow.io.formats.row_group_format import PART_BYTES, group_by_bytes, spli
 from windrow.io.parquet import chunk_decoder, decoder_library
 from windrow.io.parquet.chunk_decoder import decode_nested
 from windrow.io.parquet.chunks import Chunk
+from windrow.io.parquet.decoder_library import JoinedFiles
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.parquet.row_ranges import open_ranges
-from windrow.io.parquet.decoder_library import JoinedFiles
 from windrow.io.parquet.stored_rows import StoredRows, read_small_files
 from windrow.io.parquet.verified_files import BlockFile, open_block, remember_footer
 from windrow.io.storage.file_versions import RowGroups

@@ -38,8 +38,9 @@ class Chunk(_ChunkFields):
         return self.kind == TEXT
 
     def moved(self, start: int, size_bytes: int) -> Chunk | None:
-        """The chunk where its file of so many bytes begins at ``start``; None if the file ends before the chunk does."""
-        return self._replace(start=start + self.start) if self.start + self.size_bytes <= size_bytes else None
+        """The chunk where its file of so many bytes begins at ``start``; None if it ends behind the file."""
+        is_within = self.start + self.size_bytes <= size_bytes
+        return self._replace(start=start + self.start) if is_within else None
 
     @property
     def facts(self) -> tuple[int, ...]:

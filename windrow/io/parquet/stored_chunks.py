@@ -46,8 +46,9 @@ class NestedLeaf(NamedTuple):
     kept: slice | None = None
 
     def moved(self, start: int, size_bytes: int) -> NestedLeaf | None:
-        """The chunk where its file of so many bytes begins at ``start``; None if the file ends before the chunk does."""
-        return self._replace(start=start + self.start) if self.start + self.size_bytes <= size_bytes else None
+        """The chunk where its file of so many bytes begins at ``start``; None if it ends behind the file."""
+        is_within = self.start + self.size_bytes <= size_bytes
+        return self._replace(start=start + self.start) if is_within else None
 
 
 Fields = Sequence[tuple[str, pa.DataType] | None]

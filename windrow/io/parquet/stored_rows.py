@@ -1,4 +1,4 @@
-"""The rows of files that a part of a block consists of: row groups of one or more files, some rows of one, or small files.
+"""The rows of files that a part of a block consists of: joined row groups, some rows of one, or many small files.
 
 Opening a small file, parsing its footer and calling the decoder cost more than its bytes. So a small file is read
 with one read, its footer is parsed once in a process (`windrow.io.parquet.verified_files`), and one call decodes all
@@ -29,6 +29,13 @@ from windrow.io.storage.filesystems import Files
 def _count_rows(metadata: Any, numbers: Iterable[int]) -> int:
     """The rows of some row groups, as the footer states them."""
     return sum(metadata.row_group(number).num_rows for number in numbers)
+
+
+def _all_of(leaves: Iterable[NestedLeaf | None]) -> tuple[NestedLeaf, ...] | None:
+    """The leaves, None if one is."""
+    found = tuple(leaves)
+    known = tuple(leaf for leaf in found if leaf is not None)
+    return known if len(known) == len(found) else None
 
 
 def _read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Table:
@@ -119,8 +126,7 @@ class StoredRows:
         if self.start is None:
             return found
         place = self.start, self.block.groups.size_bytes
-        moved = [leaves and tuple(leaf.moved(*place) for leaf in leaves) for leaves in found]
-        return [leaves if leaves and None not in leaves else None for leaves in moved]
+        return [None if leaves is None else _all_of(leaf.moved(*place) for leaf in leaves) for leaves in found]
 
     def locate(self, row: int) -> str:
         """Name the row group of a row."""

@@ -86,7 +86,10 @@ class MappedFiles:
 def _has_room(size_bytes: int) -> bool:
     """Whether one more file may stay mapped; threads that ask at once can each be the last one."""
     every = list(_ALL)
-    return sum(each.files for each in every) < _MAX_FILES and sum(each.size_bytes for each in every) + size_bytes <= _MAX_BYTES
+    return (
+        sum(each.files for each in every) < _MAX_FILES
+        and sum(each.size_bytes for each in every) + size_bytes <= _MAX_BYTES
+    )
 
 
 _ALL: WeakSet[MappedFiles] = WeakSet()

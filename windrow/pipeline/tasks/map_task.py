@@ -6,6 +6,7 @@ Every executor runs the same functions. A `Task` is a small picklable value; the
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -280,16 +281,18 @@ class _TaskRun:
     def _find_changed_block(self, joined: BlockAddress, rows: int) -> None:
         """Raise the error of the block that has other rows than it must have, where all of them have so many."""
         for at, address in enumerate(self._task.addresses):
-            self._check_rows(address.origin, self._task.rows[at], sum(part.num_rows for part in self._reader.parts(at)))
+            self._check_rows(
+                address.origin, self._task.rows[at], sum(part.num_rows for part in self._reader.parts(at))
+            )
         # a file that has changed once more
         self._check_rows(joined.origin, sum(cast("tuple[int, ...]", self._task.rows)), rows)
 
     def _end_blocks(self, ends: Sequence[int], done: int) -> None:
-        """Note the blocks whose rows are among the first ones of the task that are done."""
-        while (at := len(self._rows)) < len(ends) and ends[at] <= done:
-            block_rows = ends[at] - (ends[at - 1] if at else 0)
-            self._rows.append(block_rows)
-            self._limit.add(at, block_rows, int(self._slice_bytes.sum()))
+        """Note the blocks that end among the first rows of the task, which are done, and check the limit."""
+        first, last = len(self._rows), bisect_right(ends, done)
+        self._rows += [count or 0 for count in self._task.rows[first:last]]
+        if last > first:
+            self._limit.add(last - 1, sum(self._rows[first:]), int(self._slice_bytes.sum()))
 
     def _parts(self, at: int) -> Iterable[BlockPart]:
         """The parts of a block: a single one if there are transforms, since these need whole blocks."""

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.frame_of_reference import bounds_table, is_packable
 from windrow.core.phase_clock import PhaseClock, counting, current_clock, phase, timed
-from windrow.core.source import BlockAddress, BlockPart, BlockReader, column_bounds, is_remote, join_blocks, maps_files
+from windrow.core.source import (
+    BlockAddress,
+    BlockPart,
+    BlockReader,
+    column_bounds,
+    is_remote,
+    join_blocks,
+    maps_files,
+)
 from windrow.io.storage.retries import call_ahead
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport, DiskCache
 from windrow.pipeline.tasks.held_arrays import as_immutable
