@@ -126,7 +126,9 @@ class StoredRows:
         if self.start is None:
             return found
         place = self.start, self.block.groups.size_bytes
-        return [None if leaves is None else _all_of(leaf.moved(*place) for leaf in leaves) for leaves in found]
+        return [
+            None if leaves is None else _all_of(leaf.moved(*place) for leaf in leaves) for leaves in found
+        ]
 
     def locate(self, row: int) -> str:
         """Name the row group of a row."""
