@@ -193,14 +193,18 @@ def maps_files(reader: BlockReader) -> bool:
     return bool(getattr(reader, "maps_files", False))
 
 
-def join_blocks(reader: BlockReader, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
-    """The address of one block with the rows of several, in their order; None if the reader reads them one by one.
+def joins_blocks(reader: BlockReader) -> bool:
+    """Whether a reader has a method ``join_blocks``, to read several blocks in fewer parts than one by one.
 
-    A reader that has a method ``join`` reads them in fewer parts that way: each costs calls of kernels and of the
-    decoder, however small it is.
+    Each part costs calls of kernels and of the decoder, however small it is.
     """
-    join: Callable[[Sequence[BlockAddress]], BlockAddress | None] | None = getattr(reader, "join", None)
-    return None if join is None else join(addresses)
+    return bool(getattr(reader, "joins_blocks", False))
+
+
+def join_blocks(reader: Any, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
+    """The address of one block with the rows of several, in their order; None if these are to be read one by one."""
+    joined: BlockAddress | None = reader.join_blocks(addresses) if joins_blocks(reader) else None
+    return joined
 
 
 def is_remote(reader: BlockReader) -> bool:

@@ -18,10 +18,13 @@ import windrow
 from tests.io.corruption import move_chunk, whole
 from tests.io.files import cut_source, open_parquet, write
 from windrow.core.source import join_blocks
-from windrow.io.catalog.file_format import FileReading
 from windrow.io.formats import row_group_format
-from windrow.io.parquet import block_reader
+from windrow.io.parquet import decoder_library, stored_rows
+from windrow.io.parquet.block_reader import ParquetReader
+from windrow.io.parquet.chunks import IS_STORED, NUMBERS, PAGES, Chunk, chunk_table, move_chunks
+from windrow.io.parquet.decoder_library import JoinedFiles
 from windrow.io.parquet.verified_files import BlockFile, open_block
+from windrow.io.storage import mapped_files
 
 
 def rows_of(start: int, stop: int) -> pa.Table:
@@ -40,7 +43,7 @@ def rows_of(start: int, stop: int) -> pa.Table:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file is a large one, and a part ends with some hundred bytes."""
     monkeypatch.setattr(row_group_format, "_LARGE_FILE_BYTES", 1)
-    monkeypatch.setattr(block_reader, "PART_BYTES", 1_500)
+    monkeypatch.setattr(stored_rows, "PART_BYTES", 1_500)
 
 
 def read_joined(source: Any, blocks: list[int]) -> list[pa.Table]:
@@ -130,8 +133,66 @@ def test_the_order_is_that_of_blocks_read_one_by_one(
     found = deliver()
     assert len(found) == sum(sizes) * (1 + (kind != "plain"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FileReading, "join", lambda reader, addresses: None)
+        patch.setattr(ParquetReader, "join_blocks", lambda reader, addresses: None)
         assert deliver() == found
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_footers_that_state_no_bytes_of_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        write(tmp_path / f"{number}.parquet", rows_of(0, 40), row_group_size=4)
+    monkeypatch.setattr(
+        BlockFile, "group_bytes", property(lambda block: [0] * (block.groups.stop - block.groups.start))
+    )
+    source = open_parquet(tmp_path, target_block_bytes=1)
+    assert sum(table.num_rows for table in read_joined(source, list(range(30)))) == 120
+    assert sum(part.num_rows for part in source.reader.parts(source.addresses([3])[0])) == 4
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_part_has_row_groups_of_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_rows, "PART_BYTES", 2**20)
+    monkeypatch.setattr(stored_rows, "_PART_FILES", 4)
+    for number in range(10):
+        write(tmp_path / f"{number}.parquet", rows_of(0, 5))
+    source = open_parquet(tmp_path, target_block_bytes=1)
+    assert [table.num_rows for table in read_joined(source, list(range(10)))] == [20, 20, 10]
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_disk_that_fails_is_reported_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        write(
+            tmp_path / f"{number}.parquet",
+            rows_of(0, 5).select(["text"]),
+            compression="none",
+            use_dictionary=False,
+        )
+    monkeypatch.setattr(mapped_files, "_MAX_FILES", 0)
+
+    def fail(*arguments: Any) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(decoder_library, "preadv", fail)
+    pipe = windrow.read_parquet(str(tmp_path), target_block_bytes=1).repeat(1)
+    if decoder_library.LIBRARY is None:
+        return
+    with pytest.raises(windrow.SourceError, match=r"0\.parquet, row group 0: (.|\n)*Input/output error"):
+        list(pipe.options(executor="threads", progress=False).iter_batches())
+
+
+@pytest.mark.parametrize("start", [-(2**40), 2**40, 2**49, 2**62, 2**63 - 50])
+def test_chunks_that_lie_outside_of_their_file_are_left_out(start: int) -> None:
+    chunk = Chunk(start, 100, 5, NUMBERS, 8, "SNAPPY", optional=False)
+    assert chunk.moved(JoinedFiles.start(1), 10_000) is None
+    inside = chunk._replace(start=9_900)
+    table = chunk_table(
+        [chunk, inside, inside._replace(start=9_901), inside._replace(size_bytes=-(2**63)), None]
+    )
+    moved = move_chunks(table, JoinedFiles.start(1), 10_000)
+    assert moved[:, IS_STORED].tolist() == [0, 1, 0, 0, 0]
+    assert moved[1, PAGES].tolist() == [JoinedFiles.start(1) + 9_900, 100]
+    assert inside.moved(JoinedFiles.start(1), 10_000) == inside._replace(start=JoinedFiles.start(1) + 9_900)
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -159,7 +220,7 @@ def test_files_are_open_from_their_first_part_to_their_last_one(
     for number in range(6):
         write(tmp_path / f"{number}.parquet", rows_of(0, 60), row_group_size=20)
     source = open_parquet(tmp_path, target_block_bytes=1)
-    monkeypatch.setattr(block_reader, "PART_BYTES", 5_000)
+    monkeypatch.setattr(stored_rows, "PART_BYTES", 5_000)
     opened, closed = [], []
     close = BlockFile.close
 
@@ -171,7 +232,7 @@ def test_files_are_open_from_their_first_part_to_their_last_one(
         closed.append(block.origin)
         close(block)
 
-    monkeypatch.setattr(block_reader, "open_block", note_open)
+    monkeypatch.setattr(stored_rows, "open_block", note_open)
     monkeypatch.setattr(BlockFile, "close", note_close)
     joined = join_blocks(source.reader, source.addresses(range(18)))
     assert joined is not None

@@ -20,8 +20,10 @@ import windrow
 from tests.io.files import read_all
 from tests.io.tables.makers import delete_from_iceberg
 from tests.library_versions import is_older
+from windrow.core.source import BlockAddress
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.tables.iceberg_table import read_positions
+from windrow.io.tables.snapshot_source import TableFilesReader
 
 pytest.importorskip("pyiceberg")
 
@@ -125,6 +127,37 @@ def test_position_deletes(catalog: Any) -> None:
     assert windrow.read_iceberg(table, filter=pc.field("x") < 4, columns=["s"]).count() == 2 + 4
     numbers = [row["id"] for row in dataset.options(row_id_column="id").iter_rows()]
     assert numbers == list(range(17))
+
+
+def test_blocks_that_are_read_as_one_keep_their_rows(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files as stored, with another column and with deleted rows, in one task."""
+    table = create(catalog, *(pa.table({"x": range(10 * at, 10 * at + 10)}) for at in range(4)))
+    with table.update_schema() as update:
+        update.rename_column("x", "y")
+    for at in range(4, 8):
+        table.append(pa.table({"y": range(10 * at, 10 * at + 10)}))
+    paths = sorted(task.file.file_path for task in table.scan().plan_files())
+    delete_from_iceberg(table, {paths[2]: [0, 3], paths[5]: [9]})
+
+    def deliver() -> list[int]:
+        dataset = windrow.read_iceberg(table.refresh(), target_block_bytes=1)
+        pipe = (
+            dataset.repeat(1).random_shuffle_each_window(seed=1).options(executor="threads", progress=False)
+        )
+        return [number for batch in pipe.iter_batches() for number in batch["y"].tolist()]
+
+    joined, join = [], TableFilesReader.join_blocks
+
+    def note(reader: TableFilesReader, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
+        joined.append(len(addresses))
+        return join(reader, addresses)
+
+    monkeypatch.setattr(TableFilesReader, "join_blocks", note)
+    found = deliver()
+    assert len(found) == len(set(found)) == 77
+    assert joined == [8]
+    monkeypatch.setattr(TableFilesReader, "join_blocks", lambda reader, addresses: None)
+    assert deliver() == found
 
 
 def test_equality_deletes_raise(catalog: Any) -> None:

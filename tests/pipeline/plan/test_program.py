@@ -7,7 +7,7 @@ import pickle
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from windrow.core.source import BlockAddress, BlockPart, BlockTable, SourceIdentity
 from windrow.pipeline.plan.epoch_shape import EpochCounts, Part, Stage
 from windrow.pipeline.plan.held_windows import largest_window
-from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.job import Job, Options
 from windrow.pipeline.plan.program import TASK_BYTES, UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.task import Task, Work
@@ -39,6 +39,7 @@ class UnreadReader:
 
     schema: pa.Schema
     decodes_columns: bool
+    joins_blocks: bool = False
 
     def read(self, address: BlockAddress) -> pa.Table:
         raise AssertionError("nothing is read")
@@ -56,6 +57,7 @@ class StatedSource:
     bytes_exact: bool = True
     packs_to: int = 1
     decodes_columns: bool = False
+    joins_blocks: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -69,7 +71,7 @@ class StatedSource:
 
     @property
     def reader(self) -> Any:
-        return UnreadReader(self.schema, decodes_columns=self.decodes_columns)
+        return UnreadReader(self.schema, decodes_columns=self.decodes_columns, joins_blocks=self.joins_blocks)
 
     @property
     def fingerprint(self) -> str:
@@ -94,10 +96,36 @@ class StatedSource:
 
 
 def make_program(stated: Sequence[tuple[int, int]], cut: WindowCut, **options: Any) -> Program:
-    names = ("rows_known", "bytes_exact", "packs_to", "decodes_columns")
+    names = ("rows_known", "bytes_exact", "packs_to", "decodes_columns", "joins_blocks")
     told = {name: options.pop(name) for name in names if name in options}
     source = StatedSource(tuple(stated), **told)
     return Program(Job(source, cut, 2, **options), 2, False, (0, 1))
+
+
+@given(mib=st.lists(st.integers(0, 24), min_size=1, max_size=12))
+def test_blocks_that_are_read_as_one_fit_what_a_task_reads_at_a_time(mib: list[int]) -> None:
+    program = make_program([(1, each * MIB) for each in mib], WindowCut(), joins_blocks=True)
+    joins = program._find_joins(range(len(mib)))
+    if not joins:
+        assert all(one + other > 16 for one, other in pairwise(mib))
+        return
+    groups = [mib[first:stop] for first, stop in pairwise((0, *joins))]
+    assert list(chain(*groups)) == mib
+    assert all(groups)
+    assert all(len(group) == 1 or sum(group) <= 16 for group in groups)
+    assert all(sum(group) + after[0] > 16 for group, after in pairwise(groups))
+
+
+@pytest.mark.parametrize(
+    "change", [{"options": Options(cache="memory")}, {"before": (MapBatches(lambda batch: batch),)}, {}]
+)
+def test_blocks_are_read_one_by_one_where_they_are_needed_whole(change: dict[str, Any]) -> None:
+    stated = [(1, MIB)] * 4
+    program = make_program(stated, WindowCut(), joins_blocks=True, **change)
+    assert program._find_joins(range(4)) == (() if change else (4,))
+    assert make_program(stated, WindowCut())._find_joins(range(4)) == ()
+    task = program.task(Work(0, 0, 0, 0, 0), READ, program.stored_rows)
+    assert task.joins == ()
 
 
 def model_parts(program: Program, epoch: int, window: int) -> list[list[int]]:

@@ -16,9 +16,9 @@ import windrow
 from tests.io.files import write
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import BlockAddress
-from windrow.io.catalog.file_format import FileReading
 from windrow.io.formats import row_group_format
-from windrow.io.parquet import block_reader
+from windrow.io.parquet import stored_rows
+from windrow.io.parquet.block_reader import ParquetReader
 from windrow.pipeline.executors import threads_job
 from windrow.pipeline.tasks.map_task import TaskContext, run_task
 from windrow.pipeline.tasks.task import Task
@@ -32,7 +32,7 @@ def captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TaskConte
     for number, rows in enumerate(ROWS):
         write(tmp_path / f"{number}.parquet", pa.table({"n": np.arange(rows)}), use_dictionary=False)
     monkeypatch.setattr(row_group_format, "_LARGE_FILE_BYTES", 1)
-    monkeypatch.setattr(block_reader, "PART_BYTES", 200)
+    monkeypatch.setattr(stored_rows, "PART_BYTES", 200)
     found: list[tuple[TaskContext, Task]] = []
 
     def note(context: TaskContext, task: Task, *rest: Any) -> Any:
@@ -52,13 +52,13 @@ def captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TaskConte
 
 
 def count_joins(monkeypatch: pytest.MonkeyPatch, *, joins: bool) -> list[int]:
-    counts, join = [], FileReading.join
+    counts, join = [], ParquetReader.join_blocks
 
-    def note(reader: FileReading, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
+    def note(reader: ParquetReader, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
         counts.append(len(addresses))
         return join(reader, addresses) if joins else None
 
-    monkeypatch.setattr(FileReading, "join", note)
+    monkeypatch.setattr(ParquetReader, "join_blocks", note)
     return counts
 
 
@@ -94,6 +94,15 @@ def test_a_task_stops_with_the_block_that_exceeds_its_limit(
     report, _, _ = run_task(context, replace(task, max_bytes=0), None, BufferPool(2**20))
     assert report.shortfall is not None
     assert report.shortfall.rows < sum(ROWS)
+
+
+def test_a_shortfall_counts_the_rows_whose_bytes_it_states(captured: tuple[TaskContext, Task]) -> None:
+    """Also those of a block of which more parts would come."""
+    context, task = captured
+    report, _, _ = run_task(context, replace(task, max_bytes=0), None, BufferPool(2**20))
+    found = report.shortfall
+    assert found is not None
+    assert found.share == found.rows / sum(ROWS)
 
 
 def test_blocks_that_do_not_follow_one_another_in_the_window_are_read_one_by_one(

@@ -67,26 +67,23 @@ class FileReading:
         """What errors name: the block, or the row groups of a single file where a block has several."""
         return address.origin if len(address.locator) == 1 else groups.locate(self.files.name(groups.path))
 
-    def join(self, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
-        """The address of one block with the rows of these, in their order.
 
-        None where rows can be dropped, for pieces of row groups, which are large, and for remote files, which are
-        requested ahead block by block.
-        """
-        locators = list(chain.from_iterable(address.locator for address in addresses))
-        if self.filter is not None or not self.files.local or any(groups.is_cut for groups in locators):
-            return None
-        joined: list[RowGroups] = []
-        for groups in locators:
-            if joined and _is_adjacent(joined[-1], groups):
-                joined[-1] = replace(joined[-1], stop=groups.stop)
-            else:
-                joined.append(groups)
-        first, last = addresses[0], addresses[-1]
-        origin = f"{first.origin} to {last.origin}"
-        if len(joined) == 1:
-            origin = joined[0].locate(self.files.name(joined[0].path))
-        return BlockAddress(origin, tuple(joined), first.number)
+def join_addresses(files: Files, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
+    """Join blocks of files to one; None for pieces of row groups, which are large."""
+    locators = list(chain.from_iterable(address.locator for address in addresses))
+    if any(groups.is_cut for groups in locators):
+        return None
+    joined: list[RowGroups] = []
+    for groups in locators:
+        if joined and _is_adjacent(joined[-1], groups):
+            joined[-1] = replace(joined[-1], stop=groups.stop)
+        else:
+            joined.append(groups)
+    first, last = addresses[0], addresses[-1]
+    origin = f"{first.origin} to {last.origin}"
+    if len(joined) == 1:
+        origin = joined[0].locate(files.name(joined[0].path))
+    return BlockAddress(origin, tuple(joined), first.number)
 
 
 def _is_adjacent(before: RowGroups, groups: RowGroups) -> bool:

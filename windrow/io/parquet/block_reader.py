@@ -21,7 +21,7 @@ from windrow.core.frame_of_reference import bounds_table, join_bounds
 from windrow.core.phase_clock import timed
 from windrow.core.source import BlockAddress, BlockPart, Scattered
 from windrow.io.catalog.blocks import CutSizes
-from windrow.io.catalog.file_format import FileReading, join_tables
+from windrow.io.catalog.file_format import FileReading, join_addresses, join_tables
 from windrow.io.catalog.filters import can_prune, filter_columns, with_filter_columns
 from windrow.io.catalog.hive_partitions import conform
 from windrow.io.catalog.manifest import Fragment
@@ -30,10 +30,9 @@ from windrow.io.formats.row_group_format import PART_BYTES, group_by_bytes, spli
 from windrow.io.parquet import chunk_decoder, decoder_library
 from windrow.io.parquet.chunk_decoder import decode_nested
 from windrow.io.parquet.chunks import Chunk
-from windrow.io.parquet.decoder_library import JoinedFiles
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.parquet.row_ranges import open_ranges
-from windrow.io.parquet.stored_rows import StoredRows, read_small_files
+from windrow.io.parquet.stored_rows import LocalFiles, StoredRows, read_small_files
 from windrow.io.parquet.verified_files import BlockFile, open_block, remember_footer
 from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
@@ -79,6 +78,15 @@ class ParquetReader(FileReading):
     def is_remote(self) -> bool:
         return not self.files.local
 
+    @property
+    def joins_blocks(self) -> bool:
+        """Whether rows come as they are stored, and blocks need not be requested ahead one by one."""
+        return self.files.local and self.filter is None
+
+    def join_blocks(self, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
+        """The address of one block with the rows of these, in their order."""
+        return join_addresses(self.files, addresses)
+
     def read(self, address: BlockAddress) -> pa.Table:
         return join_tables(self._read_files(some, address) for some in split_into_parts(address.locator))
 
@@ -90,18 +98,21 @@ class ParquetReader(FileReading):
         if self.filter is not None:
             yield self.read(address)
             return
-        with _LocalFiles(self) as local:
+        with LocalFiles(self.files) as local:
             for some in split_into_parts(address.locator):
                 origin = self.origin_of(some[0], address)
                 if len(some) == 1 and self.files.local and not some[0].is_cut:
-                    yield from local.add(some[0], origin)
+                    for part in local.add(some[0], origin):
+                        yield _StoredPart(self, *part)
                     continue
-                yield from local.finish()
+                for part in local.finish():
+                    yield _StoredPart(self, *part)
                 if len(some) > 1:
                     yield self._open_small_files(some)
                 else:
                     yield from self._file_parts(some[0], origin)
-            yield from local.finish()
+            for part in local.finish():
+                yield _StoredPart(self, *part)
 
     def _file_parts(self, groups: RowGroups, origin: str) -> Iterator[BlockPart]:
         with open_block(self.files, groups, origin) as block:
@@ -208,63 +219,6 @@ class ParquetReader(FileReading):
             for field in coarse:
                 table = table.append_column(field.name, read.column(field.name))
         return conform(table, schema, self.partitions, member.block.groups.path, member.locate)
-
-
-class _LocalFiles:
-    """The local files whose row groups are read into common parts: open from their first row to their last one."""
-
-    def __init__(self, reader: ParquetReader) -> None:
-        self._reader = reader
-        # each file that has rows of the next part, and these; the last one can have rows behind that part
-        self._blocks: list[BlockFile] = []
-        self._numbers: list[list[int]] = []
-        self._part_bytes = 0
-
-    def __enter__(self) -> _LocalFiles:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for block in self._blocks:
-            block.close()
-
-    def add(self, groups: RowGroups, origin: str) -> Iterator[BlockPart]:
-        """Add the row groups of a file; yields the parts that are complete with them."""
-        block = open_block(self._reader.files, groups, origin)
-        self._blocks.append(block)
-        self._numbers.append([])
-        with block.mapped_errors():
-            sizes = block.group_bytes
-        for number, size_bytes in enumerate(sizes, groups.start):
-            self._numbers[-1].append(number)
-            self._part_bytes += size_bytes
-            if self._part_bytes >= PART_BYTES:
-                yield self._take_part()
-                self._close(slice(0, -1))
-        if not self._part_bytes:
-            self._close(slice(None))
-
-    def finish(self) -> Iterator[BlockPart]:
-        """Yield the rest, and verify that no file has changed meanwhile."""
-        if any(self._numbers):
-            yield self._take_part()
-        self._close(slice(None))
-
-    def _take_part(self) -> _StoredPart:
-        sections = zip(self._blocks, map(tuple, self._numbers), strict=True)
-        found = [(block, numbers) for block, numbers in sections if numbers]
-        self._numbers, self._part_bytes = [[] for _ in self._blocks], 0
-        if len(found) == 1:
-            return _StoredPart(self._reader, found[0][0].file, (StoredRows(*found[0]),))
-        joined = JoinedFiles([(block.file, block.mapped_errors) for block, _ in found])
-        members = (StoredRows(*each, joined.start(at)) for at, each in enumerate(found))
-        return _StoredPart(self._reader, joined, tuple(members))
-
-    def _close(self, some: slice) -> None:
-        for block in self._blocks[some]:
-            with block.mapped_errors():
-                block.check()
-            block.close()
-        del self._blocks[some], self._numbers[some]
 
 
 @dataclass(frozen=True, eq=False)

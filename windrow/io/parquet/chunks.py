@@ -39,7 +39,7 @@ class Chunk(_ChunkFields):
 
     def moved(self, start: int, size_bytes: int) -> Chunk | None:
         """The chunk where its file of so many bytes begins at ``start``; None if it ends behind the file."""
-        is_within = self.start + self.size_bytes <= size_bytes
+        is_within = self.size_bytes >= 0 and 0 <= self.start <= size_bytes - self.size_bytes
         return self._replace(start=start + self.start) if is_within else None
 
     @property
@@ -76,7 +76,9 @@ def move_chunks(table: NDArray[np.int64], start: int, size_bytes: int) -> NDArra
 
     Those that end behind the file are left out: other bytes come there.
     """
-    moved = table.copy()
-    moved[:, IS_STORED] &= table[:, PAGES].sum(axis=1) <= size_bytes
-    moved[:, PAGES.start] += start
+    starts, sizes = table[:, PAGES].T
+    is_within = (sizes >= 0) & (starts >= 0)
+    is_within &= starts <= size_bytes - np.where(is_within, sizes, 0)
+    moved = table * is_within[:, None]
+    moved[is_within, PAGES.start] += start
     return moved

@@ -138,10 +138,6 @@ class JoinedFiles:
         """Where a file begins."""
         return number << _FILE_BITS
 
-    def find(self, position: int) -> tuple[pa.NativeFile, int]:
-        """The file that has a position, and the position in it."""
-        return self._files[position >> _FILE_BITS][0], position & ((1 << _FILE_BITS) - 1)
-
     def seek(self, position: int) -> None:
         self._at, self._offset = position >> _FILE_BITS, position & ((1 << _FILE_BITS) - 1)
 
@@ -155,6 +151,13 @@ class JoinedFiles:
             with mapped_errors():
                 raise
 
+    def read_into(self, start: int, out: NDArray[np.uint8]) -> bool:
+        """The same as `read_into`, of the file that has this position."""
+        self.seek(start)
+        file, mapped_errors = self._files[self._at]
+        with mapped_errors():
+            return read_into(file, self._offset, out)
+
 
 ChunkFile: TypeAlias = pa.NativeFile | JoinedFiles
 
@@ -162,7 +165,7 @@ ChunkFile: TypeAlias = pa.NativeFile | JoinedFiles
 def read_into(file: ChunkFile, start: int, out: NDArray[np.uint8]) -> bool:
     """Read bytes of a local file into memory, which costs less than mapping and copying them; False if it cannot."""
     if isinstance(file, JoinedFiles):
-        file, start = file.find(start)
+        return file.read_into(start, out)
     if not isinstance(file, pa.MemoryMappedFile):
         return False
     return preadv(file.fileno(), [out.data], start) == len(out)

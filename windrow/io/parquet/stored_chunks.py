@@ -47,7 +47,7 @@ class NestedLeaf(NamedTuple):
 
     def moved(self, start: int, size_bytes: int) -> NestedLeaf | None:
         """The chunk where its file of so many bytes begins at ``start``; None if it ends behind the file."""
-        is_within = self.start + self.size_bytes <= size_bytes
+        is_within = self.size_bytes >= 0 and 0 <= self.start <= size_bytes - self.size_bytes
         return self._replace(start=start + self.start) if is_within else None
 
 

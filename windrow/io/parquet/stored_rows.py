@@ -8,7 +8,7 @@ files of a part. Larger files stay where they are; one call decodes row groups o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +17,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
+from windrow.io.formats.row_group_format import PART_BYTES
 from windrow.io.formats.whole_file_format import read_contents
 from windrow.io.parquet.chunks import Chunk, chunk_table, move_chunks
+from windrow.io.parquet.decoder_library import ChunkFile, JoinedFiles
 from windrow.io.parquet.row_ranges import RowRange
 from windrow.io.parquet.stored_chunks import Fields, NestedLeaf
-from windrow.io.parquet.verified_files import BlockFile, open_bytes, open_parquet
+from windrow.io.parquet.verified_files import BlockFile, open_block, open_bytes, open_parquet
 from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
+
+# that are open at a time in a task
+_PART_FILES = 16
 
 
 def _count_rows(metadata: Any, numbers: Iterable[int]) -> int:
@@ -133,3 +138,65 @@ class StoredRows:
     def locate(self, row: int) -> str:
         """Name the row group of a row."""
         return self.block.locate(self.numbers, 0 if self.rows is not None else row)
+
+
+# what the rows of a part are decoded from, and they
+JoinedRows = tuple[ChunkFile, tuple[StoredRows, ...]]
+
+
+class LocalFiles:
+    """The local files whose row groups are read into common parts: open from their first row to their last one."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        # each file that has rows of the next part, and these; the last one can have rows behind that part
+        self._blocks: list[BlockFile] = []
+        self._numbers: list[list[int]] = []
+        self._part_bytes = 0
+
+    def __enter__(self) -> LocalFiles:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for block in self._blocks:
+            block.close()
+
+    def add(self, groups: RowGroups, origin: str) -> Iterator[JoinedRows]:
+        """Add the row groups of a file; yields the parts that are complete with them."""
+        if len(self._blocks) >= _PART_FILES:
+            yield from self.finish()
+        block = open_block(self._files, groups, origin)
+        self._blocks.append(block)
+        self._numbers.append([])
+        with block.mapped_errors():
+            sizes = block.group_bytes
+        for number, size_bytes in enumerate(sizes, groups.start):
+            self._numbers[-1].append(number)
+            self._part_bytes += size_bytes
+            if self._part_bytes >= PART_BYTES:
+                yield self._take_part()
+                self._close(slice(0, -1))
+        if not any(self._numbers):
+            self._close(slice(None))
+
+    def finish(self) -> Iterator[JoinedRows]:
+        """Yield the rest, and verify that no file has changed meanwhile."""
+        if any(self._numbers):
+            yield self._take_part()
+        self._close(slice(None))
+
+    def _take_part(self) -> JoinedRows:
+        sections = zip(self._blocks, map(tuple, self._numbers), strict=True)
+        found = [(block, numbers) for block, numbers in sections if numbers]
+        self._numbers, self._part_bytes = [[] for _ in self._blocks], 0
+        if len(found) == 1:
+            return found[0][0].file, (StoredRows(*found[0]),)
+        joined = JoinedFiles([(block.file, block.mapped_errors) for block, _ in found])
+        return joined, tuple(StoredRows(*each, joined.start(at)) for at, each in enumerate(found))
+
+    def _close(self, some: slice) -> None:
+        for block in self._blocks[some]:
+            with block.mapped_errors():
+                block.check()
+            block.close()
+        del self._blocks[some], self._numbers[some]

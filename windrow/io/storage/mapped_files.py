@@ -35,14 +35,7 @@ class MappedFiles:
     def __init__(self) -> None:
         # by path; changed by single operations alone, since several threads open files
         self._found: dict[str, tuple[Version, pa.Buffer]] = {}
-        # of all of them; wrong by what threads map at once
-        self.size_bytes = 0
         _ALL.add(self)
-
-    @property
-    def files(self) -> int:
-        """How many stay mapped."""
-        return len(self._found)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedFiles, ()
@@ -64,8 +57,7 @@ class MappedFiles:
             os.close(descriptor)
         if now == version:
             return pa.BufferReader(data), version
-        if self._found.pop(path, None) is not None:
-            self.size_bytes -= version.size_bytes
+        self._found.pop(path, None)
         return self._map(path)
 
     def _map(self, path: str) -> tuple[pa.NativeFile, Version]:
@@ -79,17 +71,13 @@ class MappedFiles:
         with file:
             data = file.read_buffer()
         self._found[path] = (before, data)
-        self.size_bytes += before.size_bytes
         return pa.BufferReader(data), before
 
 
 def _has_room(size_bytes: int) -> bool:
     """Whether one more file may stay mapped; threads that ask at once can each be the last one."""
-    every = list(_ALL)
-    return (
-        sum(each.files for each in every) < _MAX_FILES
-        and sum(each.size_bytes for each in every) + size_bytes <= _MAX_BYTES
-    )
+    sizes = [version.size_bytes for files in list(_ALL) for version, _ in list(files._found.values())]
+    return len(sizes) < _MAX_FILES and sum(sizes) + size_bytes <= _MAX_BYTES
 
 
 _ALL: WeakSet[MappedFiles] = WeakSet()

@@ -18,7 +18,7 @@ from windrow.core.source import BlockAddress, BlockPart, SourceIdentity
 from windrow.core.text_types import text_array
 from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.discovery import build_manifest
-from windrow.io.catalog.file_format import FileReading, Format, join_tables
+from windrow.io.catalog.file_format import FileReading, Format, join_addresses, join_tables
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.filters import check_filter, filter_columns, kept_places, with_filter_columns
 from windrow.io.catalog.hive_partitions import Partitions
@@ -91,7 +91,15 @@ class TableFilesReader:
     def _address_of(self, files: Sequence[TableRowGroups], address: BlockAddress) -> BlockAddress:
         if len(files) == len(address.locator):
             return address
-        return replace(address, locator=tuple(files), origin=self.files.name(files[0].path))
+        return replace(address, locator=tuple(files), origin=files[0].locate(self.files.name(files[0].path)))
+
+    @property
+    def joins_blocks(self) -> bool:
+        return self.files.local and self.filter is None
+
+    def join_blocks(self, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
+        """The address of one block with the rows of these, in their order."""
+        return join_addresses(self.files, addresses)
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """Read one block part by part; as a single part if rows have to be dropped."""

@@ -14,7 +14,15 @@ import pyarrow as pa
 
 from windrow.core.arrow_support import empty_table
 from windrow.core.cached_properties import cached_property
-from windrow.core.source import BlockAddress, BlockPart, BlockTable, is_remote, join_blocks, maps_files
+from windrow.core.source import (
+    BlockAddress,
+    BlockPart,
+    BlockTable,
+    is_remote,
+    join_blocks,
+    joins_blocks,
+    maps_files,
+)
 from windrow.io.catalog.manifest import digest_parts
 from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.catalog.schemas import unify_schemas
@@ -78,7 +86,12 @@ class RearrangedReader:
         else:
             yield from self.readers[rows.parent].reader.parts(rows.address)
 
-    def join(self, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
+    @cached_property
+    def joins_blocks(self) -> bool:
+        """Whether a parent's reader does, for those of its blocks that are read as they are."""
+        return any(joins_blocks(parent.reader) for parent in self.readers if not parent.maps)
+
+    def join_blocks(self, addresses: Sequence[BlockAddress]) -> BlockAddress | None:
         """The address of one block with the rows of these; None unless all are blocks of one parent as they are."""
         found = [rows for rows in map(self._whole_block, addresses) if rows is not None]
         if len(found) < len(addresses) or len({rows.parent for rows in found}) > 1:
@@ -179,21 +192,26 @@ class RearrangedSource(DerivedSource):
         return RearrangedReader(tuple(parent.reader for parent in self.parents), self.schema, columns)
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
-        # every epoch asks for them again
+        return tuple(map(self._known_address, map(int, blocks)))
+
+    def _known_address(self, block: int) -> BlockAddress:
+        """The address of a block, kept where it names one block of a parent: every epoch asks for it again."""
         known = self._known_addresses
-        if len(known) > _KNOWN_ADDRESSES:
-            known.clear()
-        found = []
-        for block in map(int, blocks):
-            # another thread can clear them meanwhile
-            address = known.get(block) or self._address(block)
-            known[block] = address
-            found.append(address)
-        return tuple(found)
+        address = known.get(block)
+        if address is None:
+            address = self._address(block)
+            if len(address.locator) == 1 and len(address.locator[0]) == 1:
+                if len(known) >= _KNOWN_ADDRESSES:
+                    known.clear()
+                known[block] = address
+        return address
 
     @cached_property
     def _known_addresses(self) -> dict[int, BlockAddress]:
         return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_known_addresses"}
 
     def describe(self) -> str:
         inner = "; ".join(parent.source.describe() for parent in self.parents)

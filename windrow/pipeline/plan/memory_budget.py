@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
@@ -347,7 +348,7 @@ def _task_bytes(program: Program, resources: Resources) -> int:
     That is decoded blocks (or a few columns of one where it decodes column by column), scratch
     memory, and, where outputs go to an object store, the output before it is stored.
     """
-    largest = int(program.job.source.blocks.memory_bytes.max(initial=0))
+    largest = int(_read_bytes(program).max(initial=0))
     fixed_bytes = _cached_task_bytes(program, resources) + min(_WORK_BYTES, largest)
     if program.job.packing is not None:
         # tokens beside the documents that they are made of, once more where a token is put behind each, and their rows
@@ -358,7 +359,7 @@ def _task_bytes(program: Program, resources: Resources) -> int:
 
 
 def _decoded_task_bytes(program: Program, resources: Resources) -> int:
-    decoded = program.job.source.blocks.memory_bytes
+    decoded = _read_bytes(program)
     columns = _columns_bytes(program)
     if columns is not None:
         decoded = np.minimum(decoded, columns)
@@ -371,17 +372,22 @@ def _decoded_task_bytes(program: Program, resources: Resources) -> int:
     return int(min(decoded.sum() + held.sum(), decoded.max(initial=0) + output))
 
 
+def _read_bytes(program: Program) -> NDArray[np.int64]:
+    """(blocks,) decoded bytes of what a task reads at a time: a block, or several small ones that are read as one."""
+    sizes = program.job.source.blocks.memory_bytes
+    return np.maximum(sizes, min(program.joined_bytes, int(sizes.sum())))
+
+
 def _columns_bytes(program: Program) -> int | None:
     """What a task holds of its blocks if it decodes column by column; None if it holds whole blocks."""
     job = program.job
     whole = bool(job.before) or job.cache is not None or job.holds_blocks
-    if whole or not decodes_columns(job.source.reader):
-        return None
     widths = [fixed_bits(kind) for kind in job.source.schema.types]
     known = [bits for bits in widths if bits is not None]
-    if len(known) < len(widths):
+    if whole or not decodes_columns(job.source.reader) or len(known) < len(widths):
         return None
-    column = int(job.source.blocks.rows.max(initial=0)) * -(-max(known, default=0) // 8)
+    rows = max(int(job.source.blocks.rows.max(initial=0)), 8 * program.joined_bytes // max(1, sum(known)))
+    column = rows * -(-max(known, default=0) // 8)
     # plus the buffer in which one or several columns are put in order
     return _COLUMNS_HELD * column + max(column, DECODED_TOGETHER_BYTES)
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
+from windrow.core.source import joins_blocks
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape, Part, Stage
 from windrow.pipeline.plan.job import Job
@@ -39,6 +40,8 @@ from windrow.shuffle.order.token_budget import TokenBudget
 RUN_BYTES = 8 * 2**20
 # Smaller blocks share a task, so that the cost of starting tasks is negligible.
 TASK_BYTES = 32 * 2**20
+# Adjacent blocks of a task are read as one up to this many decoded bytes: in full parts, which are smaller.
+JOINED_BYTES = 16 * 2**20
 # Opening a file and parsing its footer costs about as much as decoding this many bytes.
 _FILE_BYTES = 64 * 2**10
 UNKNOWN_ROWS = -1
@@ -96,6 +99,13 @@ class Program:
     def task_bytes(self) -> int:
         """Blocks are combined into tasks of about this many decoded bytes."""
         return self.part_bytes or TASK_BYTES
+
+    @cached_property
+    def joined_bytes(self) -> int:
+        """The decoded bytes up to which a task reads several blocks as one; 0: it reads them one by one."""
+        job = self.job
+        is_plain = not job.before and job.packing is None and job.cache is None
+        return JOINED_BYTES if is_plain and joins_blocks(job.source.reader) else 0
 
     @cached_property
     def estimate(self) -> OutputEstimate:
@@ -342,6 +352,18 @@ class Program:
             self.job, self.parts(*key), key, layouts=layouts, rows=rows, lengths=lengths, keys=keys
         )
 
+    def _find_joins(self, blocks: Sequence[int]) -> tuple[int, ...]:
+        """Indices behind those of a task's blocks that are read as one; empty if each is read by itself."""
+        if not self.joined_bytes:
+            return ()
+        stops, size_bytes = list[int](), 0
+        for at, each in enumerate(self.job.source.blocks.memory_bytes[blocks].tolist()):
+            size_bytes += each
+            if at and size_bytes > self.joined_bytes:
+                stops.append(at)
+                size_bytes = each
+        return (*stops, len(blocks)) if len(stops) + 1 < len(blocks) else ()
+
     def task(
         self,
         work: Work,
@@ -362,5 +384,6 @@ class Program:
             rows=expected,
             reads=work.stage == 0,
             ordering=places.ordering(work.part) if places is not None and stage.needs_order else None,
+            joins=self._find_joins(part) if stage.needs_order and work.stage == 0 else (),
             measure=None if stage.needs_order else measure,
         )

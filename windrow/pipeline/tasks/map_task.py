@@ -6,12 +6,11 @@ Every executor runs the same functions. A `Task` is a small picklable value; the
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -176,16 +175,13 @@ class _TaskRun:
         """Run all blocks, up to the limit of the output."""
         try:
             with late_corruption() if self._context.skips_corrupt else nullcontext():
-                joined = self._join_blocks()
-                if joined is not None:
-                    try:
-                        self._run_joined(joined)
-                    except CorruptBlockError:
-                        self._find_corrupt_block()
-                        raise
-                else:
-                    for at in range(len(self._task.addresses)):
-                        self._run_block(at)
+                for first, stop in pairwise((0, *self._find_joins())):
+                    joined = self._reader.join(first, stop) if stop - first > 1 else None
+                    if joined is not None:
+                        self._run_joined(joined, first, stop)
+                    else:
+                        for at in range(first, stop):
+                            self._run_block(at)
         except OutputLimitError as error:
             return error.shortfall
         return None
@@ -239,60 +235,52 @@ class _TaskRun:
         self._rows.append(block_rows)
         self._limit.add(at, block_rows, int(self._slice_bytes.sum()))
 
-    def _join_blocks(self) -> BlockAddress | None:
-        """The address of one block with the rows of all, if these are read, and placed one behind another."""
+    def _find_joins(self) -> Sequence[int]:
+        """Indices behind the blocks that are read as one, if there are any and their rows are placed one by one."""
         task, ordering = self._task, self._task.ordering
-        if len(task.addresses) == 1 or self._tables is not None or task.skips or not self._context.is_plain:
-            return None
+        each = range(1, len(task.addresses) + 1)
+        if not task.joins or self._tables is not None or task.skips or not self._context.is_plain:
+            return each
         if ordering is None or ordering.given_rows is not None or None in task.rows:
-            return None
-        rows = cast("tuple[int, ...]", task.rows)
-        starts = accumulate(rows[:-1], initial=ordering.offsets[0])
-        return self._reader.join() if tuple(starts) == ordering.offsets else None
+            return each
+        starts = accumulate(cast("tuple[int, ...]", task.rows)[:-1], initial=ordering.offsets[0])
+        return task.joins if tuple(starts) == ordering.offsets else each
 
-    def _run_joined(self, joined: BlockAddress) -> None:
-        """Read all blocks as one; each of them ends with the part that has its last row."""
+    def _run_joined(self, joined: BlockAddress, first: int, stop: int) -> None:
+        """Read blocks ``first`` to ``stop`` as one; an error is that of the block which causes it."""
         task, ordering = self._task, cast("Ordering", self._task.ordering)
-        ends = list(accumulate(cast("tuple[int, ...]", task.rows)))
-        done = 0
-        parts: Iterable[BlockPart] = self._reader.joined_parts(joined)
-        for part in timed_parts(parts) if self._context.profiled else parts:
-            self._note_schema(part, joined.origin)
-            rows = part.num_rows
-            if done + rows > ends[-1]:
-                self._find_changed_block(joined, done + rows)
-            if rows:
-                if ordering.list_limit is not None:
-                    part = ordering.list_limit.cut(part, joined.origin)
-                self._group_part(part, ordering, 0, done)
-            done += rows
-            # free this part before the next one is decoded
-            del part
-            self._end_blocks(ends, done)
-        if done < ends[-1]:
-            self._find_changed_block(joined, done)
-        self._end_blocks(ends, done)
+        rows = cast("tuple[int, ...]", task.rows)[first:stop]
+        done, expected = 0, sum(rows)
+        parts: Iterable[BlockPart] = self._reader.joined_parts(joined, stop - first)
+        try:
+            for part in timed_parts(parts) if self._context.profiled else parts:
+                self._note_schema(part, joined.origin)
+                part_rows = part.num_rows
+                if done + part_rows > expected:
+                    self._find_changed_block(joined, first, stop, done + part_rows)
+                if part_rows:
+                    if ordering.list_limit is not None:
+                        part = ordering.list_limit.cut(part, joined.origin)
+                    self._group_part(part, ordering, first, done)
+                done += part_rows
+                # free this part before the next one is decoded
+                del part
+                self._limit.add_part(part_rows, int(self._slice_bytes.sum()))
+        except CorruptBlockError:
+            for at in range(first, stop):
+                self._reader.read(at)
+            raise
+        if done < expected:
+            self._find_changed_block(joined, first, stop, done)
+        self._rows += rows
 
-    def _find_corrupt_block(self) -> None:
-        """Read the blocks one by one to raise the error of the one that is corrupt, which names no others."""
-        for at in range(len(self._task.addresses)):
-            self._reader.read(at)
-
-    def _find_changed_block(self, joined: BlockAddress, rows: int) -> None:
+    def _find_changed_block(self, joined: BlockAddress, first: int, stop: int, rows: int) -> None:
         """Raise the error of the block that has other rows than it must have, where all of them have so many."""
-        for at, address in enumerate(self._task.addresses):
-            self._check_rows(
-                address.origin, self._task.rows[at], sum(part.num_rows for part in self._reader.parts(at))
-            )
+        for at in range(first, stop):
+            found = sum(part.num_rows for part in self._reader.parts(at))
+            self._check_rows(self._task.addresses[at].origin, self._task.rows[at], found)
         # a file that has changed once more
-        self._check_rows(joined.origin, sum(cast("tuple[int, ...]", self._task.rows)), rows)
-
-    def _end_blocks(self, ends: Sequence[int], done: int) -> None:
-        """Note the blocks that end among the first rows of the task, which are done, and check the limit."""
-        first, last = len(self._rows), bisect_right(ends, done)
-        self._rows += [count or 0 for count in self._task.rows[first:last]]
-        if last > first:
-            self._limit.add(last - 1, sum(self._rows[first:]), int(self._slice_bytes.sum()))
+        self._check_rows(joined.origin, sum(count or 0 for count in self._task.rows[first:stop]), rows)
 
     def _parts(self, at: int) -> Iterable[BlockPart]:
         """The parts of a block: a single one if there are transforms, since these need whole blocks."""

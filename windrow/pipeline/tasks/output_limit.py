@@ -36,6 +36,7 @@ class OutputLimit:
         self._max_bytes = max_bytes
         # if the rows of any block are unknown, all blocks have equal weight
         self._weights = [1 if None in rows else max(1, count or 0) for count in rows]
+        self._total_rows = sum(count or 0 for count in rows)
         self._samples = samples and max_bytes is not None
         self._rows = self._bytes = 0
 
@@ -50,6 +51,14 @@ class OutputLimit:
         self._bytes = total_bytes
         if self._max_bytes is not None and total_bytes > self._max_bytes:
             share = sum(self._weights[: at + 1]) / sum(self._weights)
+            raise OutputLimitError(Shortfall(share, self._rows, total_bytes, total_bytes))
+
+    def add_part(self, rows: int, total_bytes: int) -> None:
+        """Count the output of a part of several blocks, whose rows are all known; see `add`."""
+        self._rows += rows
+        self._bytes = total_bytes
+        if self._max_bytes is not None and total_bytes > self._max_bytes:
+            share = self._rows / max(1, self._total_rows)
             raise OutputLimitError(Shortfall(share, self._rows, total_bytes, total_bytes))
 
     def check_sample(self, at: int, table: pa.Table, transform: Callable[[pa.Table], pa.Table]) -> None:

@@ -276,6 +276,8 @@ class Task:
     found: tuple[int, ...] = ()
     keeps: tuple[int, ...] = ()
     skips: tuple[int, ...] = ()
+    # indices behind the blocks that are read as one, if their rows lie one behind another; empty: none are
+    joins: tuple[int, ...] = ()
     # the limit of its output; a task that exceeds it returns no output
     max_bytes: int | None = None
     # whether to transform a few rows of each block first, to estimate the output of the block

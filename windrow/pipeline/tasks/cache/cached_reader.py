@@ -209,13 +209,13 @@ class CachingReader:
             yield from record_parts(parts, tables)
             self._add_to_cache(at, tables)
 
-    def join(self) -> BlockAddress | None:
-        """The address of one block with the rows of all; None if they are to be read one by one."""
-        return None if self.caches else join_blocks(self._reader, self._addresses)
+    def join(self, first: int, stop: int) -> BlockAddress | None:
+        """The address of one block with the rows of some; None if these are to be read one by one."""
+        return None if self.caches else join_blocks(self._reader, self._addresses[first:stop])
 
-    def joined_parts(self, joined: BlockAddress) -> Iterator[BlockPart]:
-        """Read all blocks part by part, where parts can have rows of several."""
-        self._misses += len(self._addresses)
+    def joined_parts(self, joined: BlockAddress, count: int) -> Iterator[BlockPart]:
+        """Read so many blocks part by part, where parts can have rows of several."""
+        self._misses += count
         yield from self._reader.parts(joined)
 
     def _share_schema(self, schema: pa.Schema) -> pa.Schema:
