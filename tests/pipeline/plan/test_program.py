@@ -116,9 +116,10 @@ def test_blocks_that_are_read_as_one_fit_what_a_task_reads_at_a_time(mib: list[i
     assert all(sum(group) + after[0] > 16 for group, after in pairwise(groups))
 
 
-@pytest.mark.parametrize(
-    "change", [{"options": Options(cache="memory")}, {"before": (MapBatches(lambda batch: batch),)}, {}]
-)
+CHANGES = [{"options": Options(cache="memory")}, {"before": (MapBatches(lambda batch: batch),)}, {}]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_blocks_are_read_one_by_one_where_they_are_needed_whole(change: dict[str, Any]) -> None:
     stated = [(1, MIB)] * 4
     program = make_program(stated, WindowCut(), joins_blocks=True, **change)
