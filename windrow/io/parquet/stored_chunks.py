@@ -276,9 +276,21 @@ class _StoredColumns:
     def __init__(self, footer: StoredFooter, group: int, fields: Fields) -> None:
         self._footer, self._group, self.fields = footer, group, fields
 
-    @cached_property
+    @property
     def chunks(self) -> list[Chunk | None]:
         """`StoredFooter.chunk` of each column."""
+        has_text = any(field is not None and offset_width(field[1]) for field in self.fields)
+        return self._kept_chunks if has_text else self._find_chunks()
+
+    @cached_property
+    def _kept_chunks(self) -> list[Chunk | None]:
+        """Kept where text is among the columns: each part asks for its chunks.
+
+        Otherwise the table suffices. It is one object to the garbage collector, and chunks are tens of thousands.
+        """
+        return self._find_chunks()
+
+    def _find_chunks(self) -> list[Chunk | None]:
         found = self._footer.chunk
         return [None if field is None else found(self._group, *field) for field in self.fields]
 
