@@ -25,7 +25,7 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.column_memory import ColumnMemory
 from windrow.core.frame_of_reference import Packing
 from windrow.io.parquet import decoder_library
-from windrow.io.parquet.chunks import Chunk
+from windrow.io.parquet.chunks import IS_STORED, Chunk
 from windrow.io.parquet.stored_chunks import StoredFooter
 
 TYPES = [
@@ -275,7 +275,8 @@ def test_page_larger_than_the_scratch_memory_is_declined(tmp_path: Path, rows: i
 def test_chunks_are_found_once_for_each_of_a_few_datasets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pq.write_table(pa.table({"x": range(4), "y": range(4)}), tmp_path / "x.parquet", row_group_size=2)
+    table = pa.table({"x": range(4), "y": range(4), "text": list("abcd")})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=2)
     footer = StoredFooter(pq.read_metadata(tmp_path / "x.parquet"))
     looked: list[str] = []
     find = StoredFooter.chunk
@@ -287,11 +288,17 @@ def test_chunks_are_found_once_for_each_of_a_few_datasets(
     monkeypatch.setattr(StoredFooter, "chunk", note)
     both, other = [("x", pa.int64()), None, ("y", pa.int64())], [("y", pa.int32())]
     for fields in (both, other) * 3:
-        found = [footer.stored_columns(group, fields).chunks for group in range(2)]
-        assert [[chunk is not None for chunk in chunks] for chunks in found] == (
-            [[True, False, True]] * 2 if fields is both else [[False]] * 2
+        found = [footer.stored_columns(group, fields).table for group in range(2)]
+        assert [chunks[:, IS_STORED].tolist() for chunks in found] == (
+            [[1, 0, 1]] * 2 if fields is both else [[0]] * 2
         )
     assert looked == ["x", "y", "x", "y", "y", "y"]
+    # the places of text are asked for chunk by chunk
+    looked.clear()
+    with_text = [("x", pa.int64()), ("text", pa.string())]
+    for _ in range(3):
+        assert [chunk is not None for chunk in footer.stored_columns(0, with_text).chunks] == [True, True]
+    assert looked == ["x", "text"]
     # many datasets are not remembered all
     for _ in range(100):
         footer.stored_columns(0, [("x", pa.int64())])
