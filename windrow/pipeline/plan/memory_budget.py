@@ -115,11 +115,10 @@ def _size_tasks(program: Program, resources: Resources, batch_rows: int) -> Prog
     For every task but the last of a window, each destination gets an object of at least
     `DESTINATION_BYTES`; above 42 destinations the minimum grows with their number.
     Destinations are nodes, at most one per shard.
-    Where outputs stay on a single node, tasks are larger if memory allows.
-    Tasks stay smaller where a window would otherwise have fewer tasks than workers. With many
-    nodes, fewer workers suffice: the larger the objects and the better rows pack, the fewer.
-    Where tasks share the memory limit with windows and the largest window would not fit beside
-    them, tasks are made smaller.
+    Where outputs stay on a single node, tasks are larger if memory allows. Tasks stay smaller where a window would
+    otherwise have fewer tasks than workers. With many nodes, fewer workers suffice: the larger the objects and the
+    better rows pack, the fewer. Where tasks share the memory limit with windows and the largest window would not
+    fit beside them, tasks are made smaller.
     """
     program = _split_for_workers(program, resources)
     if resources.limit_covers_all:
@@ -381,10 +380,11 @@ def _read_bytes(program: Program) -> NDArray[np.int64]:
 def _columns_bytes(program: Program) -> int | None:
     """What a task holds of its blocks if it decodes column by column; None if it holds whole blocks."""
     job = program.job
-    whole = bool(job.before) or job.cache is not None or job.holds_blocks
+    if job.before or job.cache is not None or job.holds_blocks or not decodes_columns(job.source.reader):
+        return None
     widths = [fixed_bits(kind) for kind in job.source.schema.types]
     known = [bits for bits in widths if bits is not None]
-    if whole or not decodes_columns(job.source.reader) or len(known) < len(widths):
+    if len(known) < len(widths):
         return None
     rows = max(int(job.source.blocks.rows.max(initial=0)), 8 * program.joined_bytes // max(1, sum(known)))
     column = rows * -(-max(known, default=0) // 8)
