@@ -317,7 +317,7 @@ class _StoredPart:
                 return None
 
     def _mapped_errors(self) -> AbstractContextManager[None]:
-        """Map the errors of reading a file; bytes that are in memory already cause none."""
+        """Map the errors of reading a file; of several, joined files do, and bytes that are in memory cause none."""
         return self.members[0].block.mapped_errors() if len(self.members) == 1 else nullcontext()
 
     @cached_property

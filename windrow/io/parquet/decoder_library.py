@@ -178,9 +178,9 @@ def read_chunks(file: ChunkFile, chunks: NDArray[np.int64]) -> tuple[NDArray[np.
     Adjacent ones of a file that is mapped are read at once: a read takes some microseconds and gives the GIL away, and
     files of a thousand columns have as many chunks.
     """
-    found, buffers = np.zeros_like(chunks), list[pa.Buffer]()
+    buffers = list[pa.Buffer]()
     if not len(chunks):
-        return found, buffers
+        return np.zeros_like(chunks), buffers
     starts, sizes = chunks[:, 0], chunks[:, 1]
     order = None
     if (starts[1:] < starts[:-1]).any():
@@ -200,10 +200,9 @@ def read_chunks(file: ChunkFile, chunks: NDArray[np.int64]) -> tuple[NDArray[np.
     offsets = starts - starts[firsts].repeat(counts)
     whole = offsets + sizes <= held
     places = np.stack([addresses + offsets, sizes], axis=1) * whole[:, None]
-    if order is None:
-        return places, buffers
-    found[order] = places
-    return found, buffers
+    if order is not None:
+        places[order] = places.copy()
+    return places, buffers
 
 
 def read_pages(file: ChunkFile, start: int, size_bytes: int) -> pa.Buffer | None:

@@ -30,8 +30,6 @@ from windrow.pipeline.exchange.derived_source import DerivedSource, ParentReader
 from windrow.pipeline.exchange.layouts import Layout, Segment, SideBySide, Sides, WindowLayout
 
 _SUFFIX = "_1"
-# of less than 1 KB each
-_KNOWN_ADDRESSES = 2**13
 
 
 @dataclass(frozen=True)
@@ -192,26 +190,7 @@ class RearrangedSource(DerivedSource):
         return RearrangedReader(tuple(parent.reader for parent in self.parents), self.schema, columns)
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
-        return tuple(map(self._known_address, map(int, blocks)))
-
-    def _known_address(self, block: int) -> BlockAddress:
-        """The address of a block, kept where it names one block of a parent: every epoch asks for it again."""
-        known = self._known_addresses
-        address = known.get(block)
-        if address is None:
-            address = self._address(block)
-            if len(address.locator) == 1 and len(address.locator[0]) == 1:
-                if len(known) >= _KNOWN_ADDRESSES:
-                    known.clear()
-                known[block] = address
-        return address
-
-    @cached_property
-    def _known_addresses(self) -> dict[int, BlockAddress]:
-        return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_known_addresses"}
+        return tuple(self._address(block) for block in blocks)
 
     def describe(self) -> str:
         inner = "; ".join(parent.source.describe() for parent in self.parents)

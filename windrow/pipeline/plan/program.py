@@ -40,7 +40,7 @@ from windrow.shuffle.order.token_budget import TokenBudget
 RUN_BYTES = 8 * 2**20
 # Smaller blocks share a task, so that the cost of starting tasks is negligible.
 TASK_BYTES = 32 * 2**20
-# Adjacent blocks of a task are read as one up to this many decoded bytes: in full parts, which are smaller.
+# Blocks that follow one another in a task are read as one up to this many decoded bytes, in parts of several.
 JOINED_BYTES = 16 * 2**20
 # Opening a file and parsing its footer costs about as much as decoding this many bytes.
 _FILE_BYTES = 64 * 2**10
