@@ -87,14 +87,9 @@ def _version_texts(metadata: Mapping[str, Any]) -> list[str]:
         if _VERSION_KEYS.fullmatch(key)
     }
     if found.get("etag"):
-        # The ETag suffices. S3 listings have times in milliseconds and single objects in seconds,
-        # listings have no version ids, and some servers omit the quotes.
-        found = {
-            key: int(value) if isinstance(value, float) else value
-            for key, value in found.items()
-            if "version" not in key
-        }
-        found["etag"] = str(found["etag"]).strip('"')
+        # The ETag alone tells a version. Listings of S3 have times in milliseconds and single objects in seconds,
+        # which some servers take from other clocks, and no version ids; some omit the quotes.
+        return [f"etag={str(found['etag']).strip(chr(34))}"]
     return [f"{key}={value}" for key, value in found.items()]
 
 
