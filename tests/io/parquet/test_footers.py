@@ -8,9 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import windrow
 from tests.io.chunks import needs_library
 from tests.io.files import open_parquet, read_all, write
 from tests.library_versions import ARROW
+from windrow.core.errors import SourceError
 from windrow.io.catalog.manifest import HASH_BYTES
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.storage.filesystems import Files
@@ -79,3 +81,19 @@ def test_impossible_text_sizes_are_noticed(tmp_path: Path) -> None:
     footer = read_footer(Files(str(tmp_path)), "t.parquet", "t.parquet")
     assert summarise(footer.metadata, footer.texts, "t.parquet").is_possible
     assert not summarise(footer.metadata, np.full_like(footer.texts, 2**50), "t.parquet").is_possible
+
+
+def test_row_groups_that_state_more_rows_than_values_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.parquet", pa.table({"n": range(12_345), "m": range(12_345)}))
+    content = path.read_bytes()
+    # a row group states its rows after its columns: 2^31 - 1 in place of 12,345, as zigzag numbers
+    at = content.rindex(bytes([0xF2, 0xC0, 0x01]))
+    path.write_bytes(content[:at] + bytes([0xFE, 0xFF, 0xFF, 0xFF, 0x0F]) + content[at + 3 :])
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-8] + (int.from_bytes(raw[-8:-4], "little") + 2).to_bytes(4, "little") + raw[-4:])
+    assert pq.read_metadata(path).row_group(0).num_rows == 2**31 - 1
+    with pytest.raises(
+        SourceError,
+        match=r"t\.parquet .*row group 0 states 2147483647 rows, but only 12345 values of column n",
+    ):
+        windrow.read_parquet(path)

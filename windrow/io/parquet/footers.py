@@ -164,6 +164,10 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
         raise SourceError(f"{name}: the Arrow schema and the Parquet columns differ; write the file again")
     groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
     all_chunks = [[group.column(place) for place in range(columns.leaves)] for group in groups]
+    for place, (group, chunks) in enumerate(zip(groups, all_chunks, strict=True)):
+        # positions of all rows that are stated are computed before any page is read
+        if any(chunk.num_values < group.num_rows for chunk in chunks):
+            raise _too_many_rows(name, place, group.num_rows, chunks)
     variable, nulls, ranges = {}, {}, {}
     for field, places, is_packed, is_fixed in columns.fields:
         chunks = [row_group[places.start : places.stop] for row_group in all_chunks]
@@ -182,6 +186,14 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
     encoded = [max(group.total_byte_size, 0) for group in groups]
     rows = [group.num_rows for group in groups]
     return FragmentFacts(columns.schema, rows, encoded, variable, nulls, ranges, _count_codecs(all_chunks))
+
+
+def _too_many_rows(name: str, place: int, rows: int, chunks: list[Any]) -> SourceError:
+    least = min(chunks, key=lambda chunk: chunk.num_values)
+    return SourceError(
+        f"{name} has a corrupt Parquet footer: row group {place} states {rows} rows, but only {least.num_values} "
+        f"values of column {least.path_in_schema}; write the file again"
+    )
 
 
 def _count_codecs(chunks: list[list[Any]]) -> dict[str, int]:

@@ -202,11 +202,10 @@ def _get_known_file(
     files: Files, groups: RowGroups, origin: str, read: Callable[[], Footer] | None = None
 ) -> _KnownFile:
     parse = partial(_read_footer, files, groups, origin, read)
-    known: _KnownFile = _FOOTER_CACHE.get(
-        _footer_key(files, groups.path, groups.stamp, groups.footer_hash), parse
-    )
-    # two filesystems can have a file of the same path
-    return known if known.filesystem == files.filesystem else parse()
+    key = _footer_key(files, groups.path, groups.stamp, groups.footer_hash)
+    # two filesystems can have a file of the same path, and two clients read the same file
+    known: _KnownFile = _FOOTER_CACHE.get(key, parse, lambda known: known.filesystem == files.filesystem)
+    return known
 
 
 def _footer_key(files: Files, path: str, stamp: int, digest: bytes) -> bytes:
