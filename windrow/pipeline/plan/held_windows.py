@@ -30,14 +30,20 @@ def largest_window(program: Program, sizes: NDArray[np.int64]) -> int:
 
 
 def prefetch_rounds(program: Program) -> int:
-    """How many rounds of a mixture are prepared ahead: those that the windows needed at once would fill."""
+    """How many rounds of a mixture are prepared ahead: those that the windows needed at a time fill, on average.
+
+    Not those of the most windows: where windows of all sources end in one round, it needs twice as many as others.
+    """
     mixture, prefetch = program.job.mixture, program.job.options.prefetch_windows
-    assert mixture is not None, "the program is of a mixture"
+    assert mixture is not None and program.legs is not None, "the program is of a mixture"
     if not prefetch:
         return 0
-    round_bytes = max(1, mixture.round_rows * mixture.row_tokens * program.estimate.row_bytes)
-    window_bytes = largest_window(program, program.job.source.blocks.memory_bytes)
-    return max(1, -(-prefetch * window_bytes // round_bytes))
+    leg = program.legs.leg(0)
+    row_rounds = sum(
+        (needed.window.stop - needed.window.start) * (needed.stop_row - needed.first_row)
+        for needed in leg.windows
+    )
+    return max(1, ceil(prefetch * row_rounds / max(1, leg.stop - leg.row) / mixture.round_rows))
 
 
 def find_largest_round(leg: Leg, sizes: Ints, most_slices: int) -> int:

@@ -147,32 +147,104 @@ static inline uint32_t divide(uint32_t number, uint64_t inverted) {
     return inverted ? (uint32_t)multiply_high(inverted, number) : number;
 }
 
+/* Steps of some rows, each of which has a batch of every shard, in runs of whole batches. */
+typedef struct {
+    int64_t base_row; /* at which the first step begins */
+    uint32_t step_rows, batch_rows, run_rows;
+    uint64_t step, batch, run; /* their inverses */
+    int is_one;                /* whether there is one shard, whose rows all are */
+} steps;
+
+static inline steps steps_of(int64_t base_row, int64_t step_rows, int64_t batch_rows, int64_t run_rows) {
+    const uint32_t step = (uint32_t)step_rows, batch = (uint32_t)batch_rows, run = (uint32_t)run_rows;
+    return (steps){base_row, step, batch, run, inverse(step), inverse(batch), inverse(run), step == batch};
+}
+
+typedef struct {
+    uint32_t shard, run, place; /* the run's number in the shard's stream, and the place within it */
+} run_place;
+
+static inline run_place find_run(const steps *how, int is_one, int64_t row) {
+    const uint32_t ahead = (uint32_t)(row - how->base_row);
+    run_place found = {0, 0, ahead};
+    if (!is_one) {
+        const uint32_t before = divide(ahead, how->step), within = ahead - before * how->step_rows;
+        found.shard = divide(within, how->batch);
+        found.place = within - found.shard * how->batch_rows + before * how->batch_rows;
+    }
+    found.run = divide(found.place, how->run);
+    found.place -= found.run * how->run_rows;
+    return found;
+}
+
+/* Rows of a run that come before this window or round, if it is the first one; own[1] is its number, own[2] the rows.
+ * Without a branch, since rows come in random order. */
+static inline uint32_t rows_before(uint32_t run, const int64_t *own) {
+    return (uint32_t)own[2] & -(uint32_t)(run == own[1]);
+}
+
+static inline void set_run(int64_t id_bytes, void *runs, int64_t i, int64_t id) {
+    if (id_bytes == 2) ((uint16_t *)runs)[i] = (uint16_t)id;
+    else ((uint32_t *)runs)[i] = (uint32_t)id;
+}
+
+/* Compile a loop for one shard and for many, and for each width of an id. */
+#define FOR_SHARDS_AND_IDS(loop, is_one, id_bytes, ...)                  \
+    ((is_one) ? (id_bytes) == 2 ? loop(1, 2, __VA_ARGS__) : loop(1, 4, __VA_ARGS__) \
+              : (id_bytes) == 2 ? loop(0, 2, __VA_ARGS__) : loop(0, 4, __VA_ARGS__))
+
+static inline __attribute__((always_inline)) int64_t
+assign_each(int is_one, int64_t id_bytes, int64_t count, const int64_t *rows, int64_t stop_row, const steps *how,
+            const int64_t *shards, int64_t id_count, const void *ids, int64_t none, void *runs, uint32_t *places,
+            uint32_t *rest) {
+    int64_t others = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (rows[i] < how->base_row || rows[i] >= stop_row) {
+            rest[others++] = (uint32_t)i;
+            continue;
+        }
+        const run_place found = find_run(how, is_one, rows[i]);
+        const int64_t *own = shards + 3 * found.shard;
+        const uint64_t at = (uint64_t)(found.run + own[0]);
+        int64_t id = none;
+        if (at < (uint64_t)id_count) id = id_bytes == 2 ? ((const uint16_t *)ids)[at] : ((const uint32_t *)ids)[at];
+        set_run(id_bytes, runs, i, id);
+        places[i] = found.place - rows_before(found.run, own);
+    }
+    return others;
+}
+
 /* Find the run, and the place within it, of rows given by their position in the epoch; the arguments are those of
  * row_positions.assign. Run r of shard s has the id ids[r + base of s]. Returns the number of rows in `rest`. */
 EXPORT int64_t windrow_assign(int64_t count, const int64_t *rows, int64_t first_row, int64_t stop_row,
                               int64_t step_rows, int64_t batch_rows, int64_t run_rows, const int64_t *shards,
                               int64_t id_bytes, int64_t id_count, const void *ids, int64_t none, void *runs,
                               uint32_t *places, uint32_t *rest) {
-    const uint64_t step = inverse((uint32_t)step_rows), batch = inverse((uint32_t)batch_rows);
-    const uint64_t run = inverse((uint32_t)run_rows);
+    const steps how = steps_of(first_row, step_rows, batch_rows, run_rows);
+    return FOR_SHARDS_AND_IDS(assign_each, how.is_one, id_bytes, count, rows, stop_row, &how, shards, id_count, ids,
+                              none, runs, places, rest);
+}
+
+static inline __attribute__((always_inline)) int64_t
+assign_rounds_each(int is_one, int64_t id_bytes, int64_t count, const int64_t *rows, int64_t first_row,
+                   int64_t stop_row, int64_t rest_row, const steps *how, int64_t round_row, int64_t round_rows,
+                   int64_t shards, const int64_t *tables, int64_t none, void *runs, uint32_t *places, uint32_t *rest) {
+    const uint64_t round = inverse((uint32_t)round_rows);
     int64_t others = 0;
     for (int64_t i = 0; i < count; i++) {
-        if (rows[i] < first_row || rows[i] >= stop_row) {
+        int64_t id = -1;
+        uint32_t place = 0;
+        if (rows[i] >= rest_row && rows[i] < stop_row) {
             rest[others++] = (uint32_t)i;
-            continue;
+        } else if (rows[i] >= first_row && rows[i] < stop_row) {
+            const run_place found = find_run(how, is_one, rows[i]);
+            const uint32_t number = divide((uint32_t)(rows[i] - round_row), round);
+            const int64_t *own = tables + 3 * ((int64_t)number * shards + found.shard);
+            id = found.run + own[0];
+            place = found.place - rows_before(found.run, own);
         }
-        const uint32_t ahead = (uint32_t)(rows[i] - first_row), steps = divide(ahead, step);
-        const uint32_t within = ahead - steps * (uint32_t)step_rows, shard = divide(within, batch);
-        const uint32_t place = within - shard * (uint32_t)batch_rows + steps * (uint32_t)batch_rows;
-        const uint32_t of_stream = divide(place, run);
-        const int64_t *own = shards + 3 * shard;
-        const uint64_t at = (uint64_t)(of_stream + own[0]);
-        const int64_t before = of_stream == own[1] ? own[2] : 0;
-        int64_t id = none;
-        if (at < (uint64_t)id_count) id = id_bytes == 2 ? ((const uint16_t *)ids)[at] : ((const uint32_t *)ids)[at];
-        if (id_bytes == 2) ((uint16_t *)runs)[i] = (uint16_t)id;
-        else ((uint32_t *)runs)[i] = (uint32_t)id;
-        places[i] = place - of_stream * (uint32_t)run_rows - (uint32_t)before;
+        set_run(id_bytes, runs, i, id < 0 ? none : id);
+        places[i] = place;
     }
     return others;
 }
@@ -183,29 +255,9 @@ EXPORT int64_t windrow_assign_rounds(int64_t count, const int64_t *rows, int64_t
                                      int64_t run_rows, int64_t round_row, int64_t round_rows, int64_t shards,
                                      const int64_t *tables, int64_t id_bytes, int64_t none, void *runs,
                                      uint32_t *places, uint32_t *rest) {
-    const uint64_t step = inverse((uint32_t)step_rows), batch = inverse((uint32_t)batch_rows);
-    const uint64_t run = inverse((uint32_t)run_rows), round = inverse((uint32_t)round_rows);
-    int64_t others = 0;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t id = -1;
-        uint32_t found = 0;
-        if (rows[i] >= rest_row && rows[i] < stop_row) {
-            rest[others++] = (uint32_t)i;
-        } else if (rows[i] >= first_row && rows[i] < stop_row) {
-            const uint32_t ahead = (uint32_t)(rows[i] - base_row), steps = divide(ahead, step);
-            const uint32_t within = ahead - steps * (uint32_t)step_rows, shard = divide(within, batch);
-            const uint32_t place = within - shard * (uint32_t)batch_rows + steps * (uint32_t)batch_rows;
-            const uint32_t of_stream = divide(place, run), number = divide((uint32_t)(rows[i] - round_row), round);
-            const int64_t *own = tables + 3 * ((int64_t)number * shards + shard);
-            id = of_stream + own[0];
-            found = place - of_stream * (uint32_t)run_rows - (uint32_t)(of_stream == own[1] ? own[2] : 0);
-        }
-        id = id < 0 ? none : id;
-        if (id_bytes == 2) ((uint16_t *)runs)[i] = (uint16_t)id;
-        else ((uint32_t *)runs)[i] = (uint32_t)id;
-        places[i] = found;
-    }
-    return others;
+    const steps how = steps_of(base_row, step_rows, batch_rows, run_rows);
+    return FOR_SHARDS_AND_IDS(assign_rounds_each, how.is_one, id_bytes, count, rows, first_row, stop_row, rest_row,
+                              &how, round_row, round_rows, shards, tables, none, runs, places, rest);
 }
 
 /* Row numbers of a source, in place, become rows of a mixture; the arguments are those of row_positions.scatter. */
