@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
@@ -49,6 +48,8 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 _STAMP_THREADS = 16
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +144,7 @@ class FileSource:
     def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         row_filter = self.row_filter
         if row_filter is not None:
-            rows = read_kept_rows(self.whole_reader, row_filter, self._address(block))[1][rows]
+            rows = read_kept_rows(self.whole_reader, row_filter, *self.addresses([block]))[1][rows]
         return rows + self.first_row_ids[block]
 
     def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
@@ -187,7 +188,23 @@ class FileSource:
         return {name: counts[name] if certain or counts[name] == 0 else None for name in self.schema.names}
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
-        return tuple(self._address(int(block)) for block in blocks)
+        """The addresses of blocks; of many at once in a fraction of the time, since NumPy does the counting."""
+        numbers = np.asarray(blocks, np.int64)
+        cuts, pieces = self._cuts, self._pieces
+        first_pieces, first_files = cuts.starts[numbers], cuts.fragments[numbers]
+        starts, stops = pieces.groups[first_pieces], pieces.groups[cuts.stops[numbers] - 1] + 1
+        files = np.searchsorted(self.manifest.row_group_ends, stops - 1, side="right") - first_files + 1
+        # of each block, its files one behind another
+        ends = np.cumsum(files)
+        fragments = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first_files + files - ends, files)
+        groups = self._groups(fragments, np.repeat(starts, files), np.repeat(stops, files))
+        found = [groups[end - count : end] for end, count in zip(ends.tolist(), files.tolist(), strict=True)]
+        for at in np.flatnonzero(pieces.is_cut[first_pieces]).tolist():
+            first_row, rows = (
+                int(each[first_pieces[at]]) for each in (pieces.first_rows, pieces.manifest.rows)
+            )
+            found[at] = (replace(found[at][0], first_row=first_row, stop_row=first_row + rows),)
+        return tuple(map(BlockAddress, map(self._origin, found), found, numbers.tolist()))
 
     def describe(self) -> str:
         manifest = self.manifest
@@ -267,33 +284,20 @@ class FileSource:
                 "write the data as Parquet for that"
             )
 
-    def _address(self, block: int) -> BlockAddress:
-        cuts, pieces, ends = self._cuts, self._pieces, self.manifest.row_group_ends
-        piece = int(cuts.starts[block])
-        start, stop = int(pieces.groups[piece]), int(pieces.groups[cuts.stops[block] - 1]) + 1
-        first = int(cuts.fragments[block])
-        # NumPy gives up the GIL for it, and waits for others to get it back
-        last = bisect_right(ends, stop - 1)
-        groups = self._groups(first, last + 1, start, stop)
-        if pieces.is_cut[piece]:
-            first_row, rows = int(pieces.first_rows[piece]), int(pieces.manifest.rows[piece])
-            groups = (replace(groups[0], first_row=first_row, stop_row=first_row + rows),)
-        return BlockAddress(self._origin(groups), groups, block)
-
-    def _groups(self, first: int, last: int, start: int, stop: int) -> tuple[RowGroups, ...]:
-        """The row groups ``start`` to ``stop`` of the manifest, as locators by fragment."""
-        manifest, some = self.manifest, slice(first, last)
-        ends = manifest.row_group_ends[some]
-        group_starts = np.append(manifest.row_group_ends[first - 1] if first else 0, ends[:-1])
-        stamps = np.zeros(last - first, np.uint64) if manifest.stamps is None else manifest.stamps[some]
+    def _groups(self, fragments: Ints, starts: Ints, stops: Ints) -> tuple[RowGroups, ...]:
+        """Of each fragment its row groups among those of the manifest, as a locator."""
+        manifest, ends = self.manifest, self.manifest.row_group_ends
+        before = np.where(fragments > 0, ends[fragments - 1], 0)
+        hashes = manifest.footer_hashes[fragments]
+        stamps = np.zeros(len(fragments), np.uint64) if manifest.stamps is None else manifest.stamps[fragments]
         return tuple(
             map(
                 RowGroups,
-                manifest.paths.slice(first, last - first).to_pylist(),
-                manifest.file_bytes[some].tolist(),
-                map(bytes, manifest.footer_hashes[some]),
-                np.maximum(start - group_starts, 0).tolist(),
-                (np.minimum(stop, ends) - group_starts).tolist(),
+                [manifest.paths[fragment].as_py() for fragment in fragments.tolist()],
+                manifest.file_bytes[fragments].tolist(),
+                map(bytes, hashes),
+                np.maximum(starts - before, 0).tolist(),
+                (np.minimum(stops, ends[fragments]) - before).tolist(),
                 stamps.tolist(),
             )
         )

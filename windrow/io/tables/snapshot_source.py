@@ -281,8 +281,10 @@ class TableSource(FileSource):
             f"{self!r} has no manifest to save: the table keeps it; pass version= or snapshot_id= to read it again"
         )
 
-    def _address(self, block: int) -> BlockAddress:
-        address = super()._address(block)
+    def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
+        return tuple(map(self._fit, super().addresses(blocks)))
+
+    def _fit(self, address: BlockAddress) -> BlockAddress:
         located = tuple(self.fitted[groups.path].locate(groups) for groups in address.locator)
         return replace(address, locator=located)
 

@@ -190,7 +190,18 @@ class RearrangedSource(DerivedSource):
         return RearrangedReader(tuple(parent.reader for parent in self.parents), self.schema, columns)
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
-        return tuple(self._address(block) for block in blocks)
+        numbers = [int(block) for block in blocks]
+        own = [self.segments[number] for number in numbers]
+        wanted: list[list[int]] = [[] for _ in self.parents]
+        for segment in chain.from_iterable(chain.from_iterable(own)):
+            wanted[segment.parent].append(segment.block)
+        found = [
+            iter(parent.source.addresses(places) if places else ())
+            for parent, places in zip(self.parents, wanted, strict=True)
+        ]
+        return tuple(
+            self._address(number, sides, found) for number, sides in zip(numbers, own, strict=True)
+        )
 
     def describe(self) -> str:
         inner = "; ".join(parent.source.describe() for parent in self.parents)
@@ -201,19 +212,19 @@ class RearrangedSource(DerivedSource):
             return (slice(0, None),)
         return slice(0, len(schemas[0])), slice(len(schemas[0]), None)
 
-    def _address(self, number: int) -> BlockAddress:
+    def _address(self, number: int, own: Sides, found: Sequence[Iterator[BlockAddress]]) -> BlockAddress:
+        """The address of a block; ``found`` are the addresses of its parents' blocks, by parent."""
         sides = []
-        for segments in self.segments[number]:
+        for segments in own:
             rows = []
             for number_of, block, start, stop in segments:
                 parent = self.parents[number_of]
-                (address,) = parent.source.addresses([block])
                 is_whole = start == 0 and parent.rows_known and stop == parent.source.blocks.rows[block]
-                rows.append(_Rows(number_of, address, start, None if is_whole else stop))
+                rows.append(_Rows(number_of, next(found[number_of]), start, None if is_whole else stop))
             sides.append(tuple(rows))
         inner = [rows.address.origin for rows in sides[0][:2]]
         origin = inner[0] if len(inner) == 1 else f"{self.call}, block {number}"
-        return BlockAddress(origin, tuple(sides), int(number))
+        return BlockAddress(origin, tuple(sides), number)
 
 
 def _share_of(segment: Segment, table: BlockTable) -> tuple[int, Fraction]:
