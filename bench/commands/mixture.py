@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     rows, is_met = [], True
     for sources in options.sources:
         # row groups in a window of a source; the one pipeline has as many in a window as all sources together
-        blocks = max(1, options.size_bytes // (_WINDOWS * sources * _GROUP_ROWS * DLRM_ROW_BYTES))
+        blocks = max(1, round(options.size_bytes / (_WINDOWS * sources * _GROUP_ROWS * DLRM_ROW_BYTES)))
         pairs = []
         for number in range(options.rounds):
             line.start(f"round {number + 1}: {sources} sources")
