@@ -289,7 +289,9 @@ class FileSource:
         manifest, ends = self.manifest, self.manifest.row_group_ends
         before = np.where(fragments > 0, ends[fragments - 1], 0)
         hashes = manifest.footer_hashes[fragments]
-        stamps = np.zeros(len(fragments), np.uint64) if manifest.stamps is None else manifest.stamps[fragments]
+        stamps = (
+            np.zeros(len(fragments), np.uint64) if manifest.stamps is None else manifest.stamps[fragments]
+        )
         return tuple(
             map(
                 RowGroups,

@@ -199,9 +199,7 @@ class RearrangedSource(DerivedSource):
             iter(parent.source.addresses(places) if places else ())
             for parent, places in zip(self.parents, wanted, strict=True)
         ]
-        return tuple(
-            self._address(number, sides, found) for number, sides in zip(numbers, own, strict=True)
-        )
+        return tuple(self._address(number, sides, found) for number, sides in zip(numbers, own, strict=True))
 
     def describe(self) -> str:
         inner = "; ".join(parent.source.describe() for parent in self.parents)

@@ -34,16 +34,16 @@ def prefetch_rounds(program: Program) -> int:
 
     Not those of the most windows: where windows of all sources end in one round, it needs twice as many as others.
     """
-    mixture, prefetch = program.job.mixture, program.job.options.prefetch_windows
-    assert mixture is not None and program.legs is not None, "the program is of a mixture"
+    legs, prefetch = program.legs, program.job.options.prefetch_windows
+    assert legs is not None, "the program is of a mixture"
     if not prefetch:
         return 0
-    leg = program.legs.leg(0)
+    leg = legs.leg(0)
     row_rounds = sum(
         (needed.window.stop - needed.window.start) * (needed.stop_row - needed.first_row)
         for needed in leg.windows
     )
-    return max(1, ceil(prefetch * row_rounds / max(1, leg.stop - leg.row) / mixture.round_rows))
+    return max(1, ceil(prefetch * row_rounds / max(1, leg.stop - leg.row) / legs.mixture.round_rows))
 
 
 def find_largest_round(leg: Leg, sizes: Ints, most_slices: int) -> int:

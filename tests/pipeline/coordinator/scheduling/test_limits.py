@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import ceil
+
 import pytest
 
 import windrow
@@ -19,3 +22,18 @@ def test_only_tasks_whose_rows_can_grow_are_bounded(transforms: bool) -> None:
     budget = budget_program(program, ThreadsExecutor(2).resources(), 8)
     limits = make_limits(program, budget, 2, (0,))
     assert (limits.bounds_tasks, limits.exact) == (transforms, not transforms)
+
+
+@pytest.mark.parametrize(("windows_ahead", "sources"), [(1, 2), (2, 2), (1, 1), (0, 3)])
+def test_a_mixture_prepares_as_many_rounds_as_its_windows_fill(windows_ahead: int, sources: int) -> None:
+    # windows of all sources end together, in a round that needs the next ones too
+    window_rows, round_rows = 2**14, 3 * 2**11
+    one = windrow.range(8 * window_rows, block_rows=2**11).window(blocks_per_window=8)
+    pipes = {f"source {number}": one.repeat() for number in range(sources)}
+    pipe = windrow.mixture(pipes, dict.fromkeys(pipes, 1), seed=3)
+    job = pipe.options(prefetch_windows=windows_ahead)._job()
+    assert job.mixture is not None
+    job = replace(job, mixture=replace(job.mixture, round_rows=round_rows))
+    program = Program(job, 1, False, (0,))
+    limits = make_limits(program, budget_program(program, ThreadsExecutor(2).resources(), 8), 2, (0,))
+    assert limits.prefetch_windows == ceil(windows_ahead * sources * window_rows / round_rows)
