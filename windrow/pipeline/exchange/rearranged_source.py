@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
@@ -192,13 +193,13 @@ class RearrangedSource(DerivedSource):
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
         numbers = [int(block) for block in blocks]
         own = [self.segments[number] for number in numbers]
-        wanted: list[list[int]] = [[] for _ in self.parents]
+        # of many parents, a few blocks have rows of one or two
+        wanted = defaultdict[int, list[int]](list)
         for segment in chain.from_iterable(chain.from_iterable(own)):
             wanted[segment.parent].append(segment.block)
-        found = [
-            iter(parent.source.addresses(places) if places else ())
-            for parent, places in zip(self.parents, wanted, strict=True)
-        ]
+        found = {
+            parent: iter(self.parents[parent].source.addresses(places)) for parent, places in wanted.items()
+        }
         return tuple(self._address(number, sides, found) for number, sides in zip(numbers, own, strict=True))
 
     def describe(self) -> str:
@@ -210,7 +211,7 @@ class RearrangedSource(DerivedSource):
             return (slice(0, None),)
         return slice(0, len(schemas[0])), slice(len(schemas[0]), None)
 
-    def _address(self, number: int, own: Sides, found: Sequence[Iterator[BlockAddress]]) -> BlockAddress:
+    def _address(self, number: int, own: Sides, found: Mapping[int, Iterator[BlockAddress]]) -> BlockAddress:
         """The address of a block; ``found`` are the addresses of its parents' blocks, by parent."""
         sides = []
         for segments in own:
