@@ -19,8 +19,8 @@ TOGETHER := --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 CLUSTER_FILES = $(shell grep -rlE --include='test_*.py' 'ray_cluster\b|mark\.cluster' tests)
 TRANSFORMERS_FILES := tests/end_to_end/test_frameworks.py tests/pipeline/tasks/media/test_tokenize_text.py \
 	tests/dataset/transforms/test_media_methods.py
-NIGHT := night-laws night-orders night-sources night-datasets night-pipeline night-runs night-clusters \
-	night-simulation night-chaos night-links oldest
+NIGHT := night-laws night-orders night-sources night-datasets night-pipeline night-runs night-programs \
+	night-clusters night-simulation night-chaos night-links oldest
 LIBRARIES := $(wildcard windrow/core/*.h windrow/io/parquet/*.[ch] windrow/shuffle/kernels/*.[ch])
 
 .DEFAULT_GOAL := help
@@ -115,10 +115,10 @@ smoke: $(STAMP) ## build the wheel, and use it with each of Python 3.10 to 3.14 
 	$(BIN)/python -m pytest -m nightly tests/test_wheel.py
 
 # What neither draws examples nor is marked nightly is the same as in `make test`. Each part can run by itself, and the
-# others run where one fails. `night-runs` has the tests that no other part names.
+# others run where one fails. `night-programs` has the tests that no other part names.
 NIGHT_TESTS = $(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 $(TOGETHER) \
 	-m "not cluster and (nightly or hypothesis)"
-PARTS_OF_TESTS := tests/laws tests/shuffle tests/core tests/sanitized tests/io tests/dataset tests/pipeline
+PARTS_OF_TESTS := tests/laws tests/shuffle tests/core tests/sanitized tests/io tests/dataset tests/pipeline tests/end_to_end
 
 nightly: ## long: the laws on many more examples, and what is marked nightly, in parts
 	@$(MAKE) --no-print-directory --keep-going $(NIGHT)
@@ -142,6 +142,9 @@ night-pipeline: night-tools
 	$(NIGHT_TESTS) tests/pipeline
 
 night-runs: night-tools
+	$(NIGHT_TESTS) tests/end_to_end
+
+night-programs: night-tools
 	$(NIGHT_TESTS) tests $(addprefix --ignore ,$(PARTS_OF_TESTS))
 
 night-clusters: night-tools
