@@ -160,4 +160,4 @@ def _batches(batch: pa.RecordBatch, format: str) -> Iterator[Any]:
     if format == "numpy":
         return to_numpy_batches(batch, 64)
     spec = TensorSpec(None, None, None, "numpy", None, RaggedSpec(None))
-    return tensor_batches(batch, spec, spec.placement.mover(), 64)
+    return tensor_batches(batch, 64, spec, spec.placement.mover())

@@ -8,7 +8,8 @@ converts it. A DataFrame always owns its memory: it is writable and has a fresh 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BatchFormat = Literal["numpy", "pandas", "pyarrow"]
+# the rows of every batch, of which the last one can have fewer, or of each
+BatchRows = int | Sequence[int]
 _FORMATS = get_args(BatchFormat)
 _ROWS_PER_CHUNK = 1024
 
@@ -37,9 +40,21 @@ def check_format(batch_format: str) -> None:
         require("pandas", "pandas", 'batch_format="pandas"')
 
 
-def cut_batches(span: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Cut a span into batches of ``batch_rows`` rows."""
-    return (span.slice(start, batch_rows) for start in range(0, span.num_rows, batch_rows))
+def batch_bounds(total: int, rows: BatchRows) -> Iterator[tuple[int, int]]:
+    """Where each batch of ``total`` rows begins and ends."""
+    if isinstance(rows, int):
+        return ((start, min(start + rows, total)) for start in range(0, total, rows))
+    return pairwise(accumulate(rows, initial=0))
+
+
+def is_single_batch(total: int, rows: BatchRows) -> bool:
+    """Whether ``total`` rows are one batch, or none."""
+    return total <= rows if isinstance(rows, int) else len(rows) <= 1
+
+
+def cut_batches(span: pa.RecordBatch, rows: BatchRows) -> Iterator[pa.RecordBatch]:
+    """Cut a span into batches."""
+    return (span.slice(start, stop - start) for start, stop in batch_bounds(span.num_rows, rows))
 
 
 def convert(batch: pa.RecordBatch, batch_format: BatchFormat, *, writable: bool) -> Any:
@@ -61,12 +76,12 @@ def to_numpy(batch: pa.RecordBatch, *, writable: bool) -> dict[str, NDArray[Any]
     return separate(arrays) if writable else arrays
 
 
-def to_numpy_batches(span: pa.RecordBatch, batch_rows: int) -> Iterator[dict[str, NDArray[Any]]]:
-    """Convert a span to writable batches of ``batch_rows`` rows.
+def to_numpy_batches(span: pa.RecordBatch, rows: BatchRows) -> Iterator[dict[str, NDArray[Any]]]:
+    """Convert a span to writable batches.
 
     Columns of plain memory are converted once for the whole span; their batches are views.
     """
-    if span.num_rows <= batch_rows:
+    if is_single_batch(span.num_rows, rows):
         if span.num_rows:
             yield to_numpy(span, writable=True)
         return
@@ -74,10 +89,10 @@ def to_numpy_batches(span: pa.RecordBatch, batch_rows: int) -> Iterator[dict[str
     views = {name: writable_view(column) for name, column in zip(names, span.columns, strict=True)}
     plain = separate({name: view for name, view in views.items() if view is not None})
     others = [name for name in names if name not in plain]
-    for start in range(0, span.num_rows, batch_rows):
-        arrays = {name: values[start : start + batch_rows] for name, values in plain.items()}
+    for start, stop in batch_bounds(span.num_rows, rows):
+        arrays = {name: values[start:stop] for name, values in plain.items()}
         if others:
-            converted = to_numpy(span.select(others).slice(start, batch_rows), writable=True)
+            converted = to_numpy(span.select(others).slice(start, stop - start), writable=True)
             arrays = separate({name: arrays[name] if name in arrays else converted[name] for name in names})
         yield arrays
 

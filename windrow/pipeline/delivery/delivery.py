@@ -10,14 +10,13 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
+from windrow.pipeline.delivery.batch_formats import BatchRows
 from windrow.pipeline.delivery.sequence_slice import Selection
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.token_budget import TokenBudget
 
 # of ``batch_size``
 _DEFAULT_ROWS = 256
-# more rows than any batch has
-_ALL_ROWS = 2**40
 
 Check = Callable[[pa.Schema, Mapping[str, int | None]], None]
 
@@ -81,9 +80,9 @@ class BatchIterator(Protocol):
 class Delivery:
     """The arguments of one ``iter_*`` call.
 
-    ``convert`` splits a span of whole batches and converts each; ``check`` raises PlanError, before anything is
-    read, for a schema that cannot be converted. ``background``: convert in a separate thread, which pays off
-    where conversion is slow.
+    ``convert`` splits a span of whole batches, given their rows, and converts each; ``check`` raises PlanError, before
+    anything is read, for a schema that cannot be converted. ``background``: convert in a separate thread, which pays
+    off where conversion is slow.
 
     ``converter_key`` identifies the batch format, for conversion in the worker threads that place runs. That
     pays off where conversion is quick and takes no memory. Runs of the next epoch are placed and converted
@@ -97,7 +96,7 @@ class Delivery:
     batch_rows: int
     drop_last: bool
     prefetch_batches: int
-    convert: Callable[[pa.RecordBatch], Iterable[Any]]
+    convert: Callable[[pa.RecordBatch, BatchRows], Iterable[Any]]
     check: Check | None = None
     background: bool = False
     converter_key: Any = None
@@ -157,11 +156,6 @@ def check_counted(token_budget: object, outcome: str) -> None:
     """Raise PlanError, with what follows from it, if the number of an epoch's steps is not known beforehand."""
     if token_budget is not None:
         raise PlanError(f"with token_budget=, rows are divided into steps as they are read: {outcome}")
-
-
-def rows_to_convert(batch_size: int, balance: Balance | None) -> int:
-    """The most rows that are converted to one batch: where costs divide steps, all rows that are given at a time."""
-    return batch_size if balance is None or balance.divides_evenly else _ALL_ROWS
 
 
 def check_drop_last(value: object) -> None:

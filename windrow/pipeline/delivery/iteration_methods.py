@@ -11,6 +11,7 @@ import pyarrow as pa
 from windrow.core.missing_names import NamesMissing
 from windrow.pipeline.delivery.batch_formats import (
     BatchFormat,
+    BatchRows,
     check_format,
     convert,
     cut_batches,
@@ -22,7 +23,6 @@ from windrow.pipeline.delivery.delivery import (
     Delivery,
     check_number,
     choose_batches,
-    rows_to_convert,
 )
 from windrow.pipeline.delivery.sequence_slice import Selection, SequenceSlice
 from windrow.shuffle.order.balance import Balance
@@ -96,7 +96,7 @@ class Deliverable(NamesMissing, ABC):
 
         Rows are assigned to shards one by one (a batch size of 1).
         """
-        return self._deliver(Delivery(1, False, 1, rows))
+        return self._deliver(Delivery(1, False, 1, lambda span, _: rows(span)))
 
     def iter_batches(
         self,
@@ -148,13 +148,12 @@ class Deliverable(NamesMissing, ABC):
         """
         check_format(batch_format)
         batch_size, balance = choose_batches(batch_size, balance, token_budget, group_by_length)
-        size = rows_to_convert(batch_size, balance)
 
-        def split(span: pa.RecordBatch) -> Iterator[Any]:
+        def split(span: pa.RecordBatch, batch_rows: BatchRows) -> Iterator[Any]:
             if batch_format == "numpy":
-                yield from to_numpy_batches(span, size)
+                yield from to_numpy_batches(span, batch_rows)
                 return
-            for batch in cut_batches(span, size):
+            for batch in cut_batches(span, batch_rows):
                 yield convert(batch, batch_format, writable=True)
 
         return self._deliver(
@@ -232,14 +231,14 @@ class Deliverable(NamesMissing, ABC):
         batch_size, balance = choose_batches(batch_size, balance, token_budget, group_by_length)
         spec = TensorSpec(dtypes, device, collate_fn, batch_format, pin_memory, RaggedSpec(ragged))
 
-        size, mover = rows_to_convert(batch_size, balance), spec.placement.mover()
+        mover = spec.placement.mover()
         background = collate_fn is not None or device is not None
         return self._deliver(
             Delivery(
                 batch_size,
                 drop_last,
                 prefetch_batches,
-                lambda span: tensor_batches(span, spec, mover, size),
+                lambda span, batch_rows: tensor_batches(span, batch_rows, spec, mover),
                 spec.check,
                 background=background,
                 converter_key=None if background else (spec, batch_size),
@@ -292,13 +291,13 @@ class Deliverable(NamesMissing, ABC):
         from windrow.pipeline.delivery.jax_arrays import JaxSpec, to_jax
 
         batch_size, balance = choose_batches(batch_size, balance, token_budget, group_by_length)
-        spec, size = JaxSpec(dtypes, sharding), rows_to_convert(batch_size, balance)
+        spec = JaxSpec(dtypes, sharding)
         return self._deliver(
             Delivery(
                 batch_size,
                 drop_last,
                 prefetch_batches,
-                lambda span: (to_jax(batch, spec) for batch in cut_batches(span, size)),
+                lambda span, batch_rows: (to_jax(batch, spec) for batch in cut_batches(span, batch_rows)),
                 spec.check,
                 background=True,
                 selection=Selection(columns, sequence),
@@ -367,7 +366,9 @@ class Deliverable(NamesMissing, ABC):
                 batch_size,
                 drop_last,
                 prefetch_batches,
-                lambda span: (to_features(batch, spec, mover) for batch in cut_batches(span, batch_size)),
+                lambda span, batch_rows: (
+                    to_features(batch, spec, mover) for batch in cut_batches(span, batch_rows)
+                ),
                 spec.check,
                 background=device is not None,
                 finish=mover.finish,

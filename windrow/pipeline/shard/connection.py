@@ -17,7 +17,8 @@ from windrow.core.errors import PlanError, StallError, StateError
 from windrow.core.finalizers import in_background
 from windrow.core.user_warnings import warn_user
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.delivery.delivery import Delivery, rows_to_convert
+from windrow.pipeline.delivery.batch_formats import cut_batches
+from windrow.pipeline.delivery.delivery import Delivery
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import CoordinatorClient, Session, waiting_of
 from windrow.pipeline.executors.preparation import Preparation
@@ -30,7 +31,7 @@ from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch_runs import Converter
 from windrow.pipeline.shard.partial_runs import Portions
 from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
-from windrow.pipeline.shard.run_reader import RunReader
+from windrow.pipeline.shard.run_reader import ConvertSpan, RunReader
 from windrow.pipeline.shard.run_record import RunRecord
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -79,16 +80,16 @@ class PackedSequences:
         self._report = report
         self._row_bytes = 0.0
 
-    def of(self, tokens: pa.RecordBatch, origin: str) -> Iterator[pa.RecordBatch]:
-        """Yield the sequences of a span; ``origin`` tells whose they are."""
+    def of(self, tokens: pa.RecordBatch, origin: str, *, is_batch: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield the sequences of a span, or of a batch, then all at once; ``origin`` tells whose they are."""
         sequences = self._packing.sequences(tokens)
         if not self._after:
             yield sequences
             return
-        at = 0
+        at, batch_rows = 0, sequences.num_rows if is_batch else self._batch_size
         while at < sequences.num_rows:
-            fitting = int(RUN_BYTES / (self._batch_size * self._row_bytes)) if self._row_bytes else 1
-            size = self._batch_size * max(1, fitting)
+            fitting = int(RUN_BYTES / (batch_rows * self._row_bytes)) if self._row_bytes else 1
+            size = batch_rows * max(1, fitting)
             found = transform_sequences(
                 sequences.slice(at, size), self._after, f"sequences of pack, {origin}"
             )
@@ -165,11 +166,10 @@ class Connection:
         ahead = -(-delivery.prefetch_batches * batch_rows // run_rows)
         depth = max(2, ahead + runs_per_batch)
         shard_client = self.open(batch_size, job.seed)
-        convert: Callable[[pa.RecordBatch], Iterable[Any]] = partial(_convert_span, delivery, job)
+        convert: ConvertSpan = partial(_convert_span, delivery, job)
         if job.packing is not None:
-            size = rows_to_convert(delivery.batch_rows, delivery.balance)
             after = job.after if isinstance(shard_client, ReplicaClient) else shard_client.after
-            sequences = PackedSequences(job.packing, after, size, shard_client.note_delivered)
+            sequences = PackedSequences(job.packing, after, delivery.batch_rows, shard_client.note_delivered)
             convert = partial(_convert_tokens, convert, sequences, f"shard {self._consumer.shard}")
         # many small batches per run are cheaper to convert in the consumer than in the worker threads
         is_single_batch = run_rows <= batch_rows
@@ -182,7 +182,7 @@ class Connection:
             and is_even
             and not (job.packing and job.after)
         ):
-            converter = Converter(delivery.converter_key, lambda rows: list(convert(rows)))
+            converter = Converter(delivery.converter_key, lambda rows: list(convert(rows, None)))
 
         is_replica = isinstance(shard_client, ReplicaClient)
         wanted = _find_wanted(job, delivery) if is_replica else EVERYTHING
@@ -322,19 +322,27 @@ def _find_wanted(job: Job, delivery: Delivery) -> Wanted:
     return wanted
 
 
-def _convert_span(delivery: Delivery, job: Job, span: pa.RecordBatch) -> Iterable[Any]:
+def _convert_span(
+    delivery: Delivery, job: Job, span: pa.RecordBatch, rows: Sequence[int] | None
+) -> Iterable[Any]:
     span = delivery.selection.apply(span)
     if delivery.check is not None and not job.delivers_stored_rows:
         # the schema of transformed rows is known only once there are rows
         delivery.check(span.schema, {})
-    return delivery.convert(span)
+    return delivery.convert(span, delivery.batch_rows if rows is None else rows)
 
 
 def _convert_tokens(
-    convert: Callable[[pa.RecordBatch], Iterable[Any]],
+    convert: ConvertSpan,
     sequences: PackedSequences,
     origin: str,
     span: pa.RecordBatch,
+    tokens: Sequence[int] | None,
 ) -> Iterable[Any]:
-    for batch in sequences.of(span, origin):
-        yield from convert(batch)
+    if tokens is None:
+        for batches in sequences.of(span, origin):
+            yield from convert(batches, None)
+        return
+    for part in cut_batches(span, tokens):
+        for batch in sequences.of(part, origin, is_batch=True):
+            yield from convert(batch, [batch.num_rows])

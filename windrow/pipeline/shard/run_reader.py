@@ -9,9 +9,10 @@ import queue
 import sys
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from itertools import islice
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -28,6 +29,8 @@ from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.step_parts import StepParts, align_steps
 from windrow.pipeline.tasks.transforms import check_schema
 
+ConvertSpan = Callable[[pa.RecordBatch, Sequence[int] | None], Iterable[Any]]
+
 _SHORT_WAIT_SECONDS = 0.02
 _LOOK_SECONDS, _HEARTBEAT_SECONDS = 1.0, 1.0
 # limits how long a checkpoint waits, well below the stall timeouts
@@ -37,9 +40,9 @@ _MAX_COUNT_WAIT_SECONDS = 5.0
 class RunReader:
     """The runs of one shard in one epoch that it has opened, in order.
 
-    ``convert`` splits a span of whole batches and converts each batch. ``opening`` is the coordinator's
-    pending reply, if the epoch was opened without waiting for it; None once it has come. ``profiled``: measure the
-    phases of each conversion, which may be slow.
+    ``convert`` splits a span of whole batches, of these rows if they are given, and converts each. ``opening`` is the
+    coordinator's pending reply, if the epoch was opened without waiting for it; None once it has come. ``profiled``:
+    measure the phases of each conversion, which may be slow.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class RunReader:
         shard_client: CoordinatorClient,
         prefetch_loop: PrefetchLoop,
         runs: EpochRuns,
-        convert: Callable[[pa.RecordBatch], Iterable[Any]],
+        convert: ConvertSpan,
         *,
         consumer: Consumer,
         waiting: Waiting,
@@ -78,23 +81,23 @@ class RunReader:
         self._schema: pa.Schema | None = None
 
     def batches(self, batch_rows: int) -> Generator[Any, None, None]:
-        """Yield the converted batches: those made where runs were placed if they fit, else made here.
-
-        Where costs divide steps into uneven parts, or batches into microbatches, each is converted by itself.
-        """
+        """Yield the converted batches: those made where runs were placed if they fit, else made here."""
         balance = self.facts.assignment.balance
         if balance is not None and not balance.divides_evenly:
-            for parts in align_steps(self._take_runs(), self.parts):
-                batch = [each for part in parts for each in self._convert(part)]
-                yield batch if balance.microbatches > 1 else batch[0]
+            for steps in align_steps(self._take_runs(), self.parts):
+                made = iter(self._make(steps.rows, steps.sizes))
+                if balance.microbatches == 1:
+                    yield from made
+                else:
+                    yield from (list(islice(made, count)) for count in steps.counts)
             return
         for span in align_runs(self._take_runs(), batch_rows):
             ready = self._take_converted(span)
-            if ready is None:
-                ready = self._convert(span)
-                if self._profiled:
-                    ready = self.consumer.log.timed(ready)
-            yield from ready
+            yield from self._make(span, None) if ready is None else ready
+
+    def _make(self, span: pa.RecordBatch, rows: Sequence[int] | None) -> Iterable[Any]:
+        made = self._convert(span, rows)
+        return self.consumer.log.timed(made) if self._profiled else made
 
     def _take_runs(self) -> Iterator[pa.RecordBatch]:
         while True:

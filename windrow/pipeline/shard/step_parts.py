@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -86,33 +86,83 @@ class StepParts:
         )
 
 
-def align_steps(runs: Iterable[pa.RecordBatch], parts: StepParts) -> Iterator[list[pa.RecordBatch]]:
-    """Regroup runs into steps: the rows of each microbatch. ``parts`` gets the pieces of a run before it is yielded."""
-    step, found = -1, dict[int, list[pa.RecordBatch]]()
+class StepSpan(NamedTuple):
+    """The rows of whole steps: how many each microbatch has, and how many microbatches each step."""
+
+    rows: pa.RecordBatch
+    sizes: list[int]
+    counts: list[int]
+
+
+def align_steps(runs: Iterable[pa.RecordBatch], parts: StepParts) -> Iterator[StepSpan]:
+    """Regroup runs into spans of whole steps. ``parts`` gets the pieces of a run before it is yielded.
+
+    Steps are copied if they lie in two runs, or if the pieces of their microbatches alternate.
+    """
+    step, open_one = -1, dict[int, list[pa.RecordBatch]]()
     for run in runs:
-        at = 0
+        at, begin, sizes, counts = 0, 0, list[int](), list[int]()
         while at < run.num_rows:
-            piece = parts.pieces.popleft()
-            if piece.step != step and found:
-                yield _join(found)
-                found = {}
-            step = piece.step
-            found.setdefault(_find_part(piece, found), []).append(run.slice(at, piece.rows))
-            at += piece.rows
-            if piece.ends:
-                yield _join(found)
-                found = {}
-    if found:
-        yield _join(found)
+            pieces, rows = _next_step(parts.pieces, run.num_rows - at)
+            if open_one and pieces[0].step != step:
+                yield _join(open_one)
+                open_one = {}
+            is_whole = pieces[-1].ends or at + rows < run.num_rows
+            own = _sizes_of(pieces) if is_whole and not open_one else None
+            if own is not None:
+                sizes += own
+                counts.append(len(own))
+                at += rows
+                continue
+            if counts:
+                yield StepSpan(run.slice(begin, at - begin), sizes, counts)
+            step = pieces[0].step
+            for piece in pieces:
+                open_one.setdefault(_find_part(piece, open_one), []).append(run.slice(at, piece.rows))
+                at += piece.rows
+            if is_whole:
+                yield _join(open_one)
+                open_one = {}
+            begin, sizes, counts = at, [], []
+        if counts:
+            yield StepSpan(run.slice(begin), sizes, counts)
+    if open_one:
+        yield _join(open_one)
+
+
+def _next_step(pieces: deque[Piece], most_rows: int) -> tuple[list[Piece], int]:
+    """Remove and return the next pieces of one step, of at most so many rows, and their rows."""
+    found, rows = [pieces.popleft()], 0
+    rows = found[0].rows
+    while rows < most_rows and not found[-1].ends and pieces[0].step == found[0].step:
+        found.append(pieces.popleft())
+        rows += found[-1].rows
+    return found, rows
+
+
+def _sizes_of(pieces: Sequence[Piece]) -> list[int] | None:
+    """The rows of each microbatch of a step; None if the pieces of one do not stand together."""
+    sizes, latest = [pieces[0].rows], pieces[0].microbatch
+    for piece in pieces[1:]:
+        if piece.microbatch in (latest, LAST_MICROBATCH):
+            sizes[-1] += piece.rows
+        elif piece.microbatch > latest:
+            sizes.append(piece.rows)
+            latest = piece.microbatch
+        else:
+            return None
+    return sizes
 
 
 def _find_part(piece: Piece, found: Iterable[int]) -> int:
     return max(found, default=0) if piece.microbatch == LAST_MICROBATCH else piece.microbatch
 
 
-def _join(found: dict[int, list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
-    parts = (found[part] for part in sorted(found))
-    return [part[0] if len(part) == 1 else pa.concat_batches(part) for part in parts]
+def _join(found: dict[int, list[pa.RecordBatch]]) -> StepSpan:
+    parts = [found[part] for part in sorted(found)]
+    slices = [each for part in parts for each in part]
+    rows = slices[0] if len(slices) == 1 else pa.concat_batches(slices)
+    return StepSpan(rows, [sum(each.num_rows for each in part) for part in parts], [len(parts)])
 
 
 def take_pieces(pieces: deque[Piece], rows: int) -> list[Piece]:

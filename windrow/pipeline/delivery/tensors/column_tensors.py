@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.user_functions import function_name, raise_function_error
-from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, cut_batches, to_numpy
+from windrow.pipeline.delivery.batch_formats import (
+    BatchFormat,
+    BatchRows,
+    check_format,
+    convert,
+    cut_batches,
+    is_single_batch,
+    to_numpy,
+)
 from windrow.pipeline.delivery.tensors.device import Mover, Placement, resolve_placement
 from windrow.pipeline.delivery.tensors.ragged import RaggedSpec, list_parts, nest, to_ragged
 from windrow.pipeline.delivery.tensors.schema_check import (
@@ -155,19 +163,19 @@ def _tensor_list(column: pa.Array, name: str, dtype: torch.dtype | None) -> list
     return tensors if dtype is None else [tensor.to(dtype) for tensor in tensors]
 
 
-def tensor_batches(span: pa.RecordBatch, spec: TensorSpec, mover: Mover, batch_size: int) -> Iterator[Any]:
+def tensor_batches(span: pa.RecordBatch, rows: BatchRows, spec: TensorSpec, mover: Mover) -> Iterator[Any]:
     """Convert a span of whole batches, and have them moved."""
     if spec.look_at(span.schema).is_per_batch:
-        for batch in cut_batches(span, batch_size):
+        for batch in cut_batches(span, rows):
             yield to_tensors(batch, spec, mover)
         return
     # convert once for many batches: each batch is then only a view
     tensors = to_tensors(span, spec, mover)
-    if span.num_rows <= batch_size:
+    if is_single_batch(span.num_rows, rows):
         # splitting would release and reacquire the GIL for every column
         yield tensors
     else:
-        yield from mover.batches(tensors, span.num_rows, batch_size)
+        yield from mover.batches(tensors, span.num_rows, rows)
 
 
 def _collate(batch: pa.RecordBatch, collate_fn: Callable[[Any], Any], batch_format: BatchFormat) -> Any:

@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.core.errors import PlanError
+from windrow.pipeline.delivery.batch_formats import BatchRows, batch_bounds
 
 if TYPE_CHECKING:
     import torch
@@ -61,9 +62,9 @@ class Mover:
             tensor = tensor.pin_memory()
         return tensor if self._device is None else tensor.to(self._device)
 
-    def batches(self, moved: Any, rows: int, batch_size: int) -> Iterator[Any]:
-        """Split the moved columns of many rows into batches, which are views."""
-        return _split_columns(moved, batch_size)
+    def batches(self, moved: Any, total: int, rows: BatchRows) -> Iterator[Any]:
+        """Split the moved columns of ``total`` rows into batches, which are views."""
+        return _split_columns(moved, rows)
 
     def finish(self, moved: Any) -> Any:
         """The batch itself; called in the consumer's thread."""
@@ -91,9 +92,10 @@ def _map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -
     return [_map_tensors(item, function) for item in value] if isinstance(value, list) else value
 
 
-def _split_columns(tensors: dict[str, torch.Tensor], batch_size: int) -> Iterator[dict[str, torch.Tensor]]:
+def _split_columns(tensors: dict[str, torch.Tensor], rows: BatchRows) -> Iterator[dict[str, torch.Tensor]]:
     """Split columns into batches, which are views."""
-    for views in zip(*(tensor.split(batch_size) for tensor in tensors.values()), strict=True):
+    sizes = rows if isinstance(rows, int) else list(rows)
+    for views in zip(*(tensor.split(sizes) for tensor in tensors.values()), strict=True):
         yield dict(zip(tensors, views, strict=True))
 
 
@@ -247,10 +249,10 @@ class StagedMover(Mover):
         )
         return moved, buffer.event, total + cast_bytes
 
-    def batches(self, moved: _Moved, rows: int, batch_size: int) -> Iterator[_Moved]:
-        size_bytes = moved.size_bytes * min(batch_size, rows) // rows
-        for view in _split_columns(moved.value, batch_size):
-            yield _Moved(view, moved.tensors, moved.event, size_bytes)
+    def batches(self, moved: _Moved, total: int, rows: BatchRows) -> Iterator[_Moved]:
+        bounds = batch_bounds(total, rows)
+        for view, (start, stop) in zip(_split_columns(moved.value, rows), bounds, strict=True):
+            yield _Moved(view, moved.tensors, moved.event, moved.size_bytes * (stop - start) // total)
 
     def finish(self, moved: _Moved) -> Any:
         if self._taken is not moved.event:
