@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from windrow.core.system.processes import thread_seconds
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -36,7 +34,7 @@ class PhaseClock:
     """Seconds by phase of the thread that runs under `measuring`, and counts of requests from all threads.
 
     With ``counts_cpu``, also the CPU time of that thread outside of phases that are ``aside``. It is not counted by
-    phase, each of which would take two system calls.
+    phase, because threads are preempted where they ask for it: with the GIL, all others would wait.
 
     Examples
     --------
@@ -83,7 +81,7 @@ class PhaseClock:
         self._asides -= aside
 
     def _add_cpu(self) -> None:
-        cpu = thread_seconds()
+        cpu = time.thread_time()
         if self._stack and not self._asides:
             self.cpu_seconds += cpu - self._cpu
         self._cpu = cpu

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 import windrow
 from tests.io.chunks import needs_library
@@ -14,7 +15,8 @@ from tests.io.files import open_parquet, read_all, write
 from tests.library_versions import ARROW
 from windrow.core.errors import SourceError
 from windrow.io.catalog.manifest import HASH_BYTES
-from windrow.io.parquet.footers import read_footer, summarise
+from windrow.io.parquet import verified_files
+from windrow.io.parquet.footers import Footer, read_footer, summarise
 from windrow.io.storage.filesystems import Files
 
 
@@ -97,3 +99,34 @@ def test_row_groups_that_state_more_rows_than_values_are_refused(tmp_path: Path)
         match=r"t\.parquet .*row group 0 states 2147483647 rows, but only 12345 values of column n",
     ):
         windrow.read_parquet(path)
+
+
+class _Client(MemoryFileSystem):  # type: ignore[misc]
+    """One of several clients of the same store, which differ by their arguments."""
+
+    cachable = True
+
+
+def test_clients_of_one_store_share_footers(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = [_Client(client=name) for name in "ab"]
+    assert clients[0] != clients[1]
+    with clients[0].open("/footers/t.parquet", "wb") as file:
+        pq.write_table(pa.table({"n": range(100)}), file, row_group_size=10)
+    reads: list[str] = []
+
+    def counted(files: Files, path: str, name: str) -> Footer:
+        reads.append(name)
+        return read_footer(files, path, name)
+
+    monkeypatch.setattr(verified_files, "read_footer", counted)
+    sources = [
+        windrow.read_parquet("/footers/t.parquet", filesystem=client, target_block_bytes=1)._plan.source
+        for client in clients
+    ]
+    found = [
+        source.reader.read(source.addresses([block])[0])["n"].to_pylist()
+        for block in range(10)
+        for source in sources
+    ]
+    assert found == [list(range(first, first + 10)) for first in range(0, 100, 10) for _ in sources]
+    assert reads == [], "planning has read the footer"

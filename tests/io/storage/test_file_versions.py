@@ -26,9 +26,9 @@ def test_an_etag_alone_identifies_a_version() -> None:
     assert version_from_listing(LISTED) != version_from_listing({**LISTED, "size": 513})
 
 
-def test_times_identify_a_version_without_an_etag() -> None:
-    for missing in (None, ""):
-        listed = {**LISTED, "ETag": missing}
+def test_times_identify_a_version_without_a_strong_etag() -> None:
+    for etag in (None, "", 'W/"cec95c55a18cc692"'):
+        listed = {**LISTED, "ETag": etag}
         assert version_from_listing(listed) != version_from_listing(
             {**listed, "LastModified": ALONE["LastModified"]}
         )

@@ -66,15 +66,6 @@ def test_unreadable_footer_is_not_cached() -> None:
     assert cache.get(b"a", footers.reader(b"a", 1)) == Stated(1)
 
 
-def test_footer_that_does_not_fit_is_replaced() -> None:
-    cache, footers = FooterCache(4, 100), Footers()
-    cache.get(b"a", footers.reader(b"a", 10))
-    for _ in range(3):
-        found = cache.get(b"a", footers.reader(b"a", 30), lambda footer: footer.serialized_size == 30)
-        assert found == Stated(30)
-    assert (footers.reads, len(cache._cached), cache._bytes) == ([b"a", b"a"], 1, 30)
-
-
 def test_threads_share_a_cache() -> None:
     cache, footers = FooterCache(8, 40), Footers()
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -44,18 +43,6 @@ def major_faults() -> int:
     if sys.platform == "linux":
         return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
     return 0
-
-
-def thread_seconds() -> float:
-    """The CPU time of this thread, on Linux as of its last tick or wait.
-
-    Linux looks whether to suspend a thread that asks for its time up to now, as `time.thread_time` does, and it may
-    hold the GIL.
-    """
-    if sys.platform == "linux":
-        usage = resource.getrusage(resource.RUSAGE_THREAD)
-        return usage.ru_utime + usage.ru_stime
-    return time.thread_time()
 
 
 def count_waits() -> int | None:

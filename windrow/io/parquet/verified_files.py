@@ -203,15 +203,22 @@ def _get_known_file(
 ) -> _KnownFile:
     parse = partial(_read_footer, files, groups, origin, read)
     key = _footer_key(files, groups.path, groups.stamp, groups.footer_hash)
-    # two filesystems can have a file of the same path, and two clients read the same file
-    known: _KnownFile = _FOOTER_CACHE.get(key, parse, lambda known: known.filesystem == files.filesystem)
-    return known
+    known: _KnownFile = _FOOTER_CACHE.get(key, parse)
+    if known.filesystem == files.filesystem:
+        return known
+    # Another client of Arrow for the same version, by its stamp and footer. What is read is compared with that stamp.
+    return replace(
+        known, filesystem=files.filesystem, read_range=read_ranges(files.filesystem, files.path(groups.path))
+    )
 
 
 def _footer_key(files: Files, path: str, stamp: int, digest: bytes) -> bytes:
     # without comparable stamps, versions are compared only within one opening of the dataset
     version = stamp if stamp and files.comparable else files.opening
-    return f"{files.path(path)}\n{version}\n".encode() + digest
+    # an entry keeps its client's connection to the file, and an ETag is the same for all clients
+    kind, token = type(files.filesystem), getattr(files.filesystem, "_fs_token", "")
+    client = f"{kind.__module__}.{kind.__qualname__} {token}"
+    return f"{files.path(path)}\n{version}\n{client}\n".encode() + digest
 
 
 def _make_known_file(files: Files, path: str, footer: Footer) -> _KnownFile:

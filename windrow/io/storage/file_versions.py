@@ -86,9 +86,9 @@ def _version_texts(metadata: Mapping[str, Any]) -> list[str]:
         for key, value in sorted(metadata.items())
         if _VERSION_KEYS.fullmatch(key)
     }
-    if found.get("etag"):
-        # The ETag alone tells a version. Listings of S3 have times in milliseconds and single objects in seconds,
-        # which some servers take from other clocks, and no version ids; some omit the quotes.
+    if found.get("etag") and not str(found["etag"]).startswith("W/"):
+        # It alone tells a version, unless it is weak. Listings of S3 have times in milliseconds and single objects in
+        # seconds, which some servers take from other clocks, and no version ids; some omit the quotes.
         return [f"etag={str(found['etag']).strip(chr(34))}"]
     return [f"{key}={value}" for key, value in found.items()]
 

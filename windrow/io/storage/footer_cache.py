@@ -35,13 +35,10 @@ class FooterCache:
             self._cached.move_to_end(digest)
             return self._cached[digest]
 
-    def get(self, digest: bytes, read: Callable[[], Any], fits: Callable[[Any], bool] | None = None) -> Any:
-        """The footer of a digest, from the cache or by calling ``read``, whose errors are not cached.
-
-        A cached one that does not fit is replaced.
-        """
+    def get(self, digest: bytes, read: Callable[[], Any]) -> Any:
+        """The footer of a digest, from the cache or by calling ``read``, whose errors are not cached."""
         found = self.find(digest)
-        if found is not None and (fits is None or fits(found)):
+        if found is not None:
             return found
         # without the lock, so that footers of several files are read concurrently
         metadata = read()
@@ -50,9 +47,8 @@ class FooterCache:
         return metadata
 
     def _insert(self, digest: bytes, metadata: Any) -> None:
-        replaced = self._cached.pop(digest, None)
-        if replaced is not None:
-            self._bytes -= replaced.serialized_size
+        if digest in self._cached:
+            return
         self._cached[digest] = metadata
         self._bytes += metadata.serialized_size
         while len(self._cached) > 1 and (

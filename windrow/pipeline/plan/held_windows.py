@@ -38,12 +38,12 @@ def prefetch_rounds(program: Program) -> int:
     assert legs is not None, "the program is of a mixture"
     if not prefetch:
         return 0
-    leg = legs.leg(0)
-    row_rounds = sum(
-        (needed.window.stop - needed.window.start) * (needed.stop_row - needed.first_row)
-        for needed in leg.windows
-    )
-    return max(1, ceil(prefetch * row_rounds / max(1, leg.stop - leg.row) / legs.mixture.round_rows))
+    leg, mixture = legs.leg(0), legs.mixture
+    # windows of documents count these or sequences, and rounds sequences, but blocks count tokens then
+    before = np.append(0, np.cumsum(mixture.block_rows[leg.plan.blocks]))[leg.plan.starts]
+    rounds = np.diff(before) / mixture.row_tokens / mixture.round_rows
+    spans = np.array([needed.stop_row - needed.first_row for needed in leg.windows], np.int64)
+    return max(1, ceil(prefetch * float(rounds @ spans) / max(1, leg.stop - leg.row)))
 
 
 def find_largest_round(leg: Leg, sizes: Ints, most_slices: int) -> int:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import windrow
+from tests.io.files import write
 from windrow.pipeline.coordinator.scheduling.memory_limit import make_limits
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.memory_budget import budget_program
@@ -37,3 +40,20 @@ def test_a_mixture_prepares_as_many_rounds_as_its_windows_fill(windows_ahead: in
     program = Program(job, 1, False, (0,))
     limits = make_limits(program, budget_program(program, ThreadsExecutor(2).resources(), 8), 2, (0,))
     assert limits.prefetch_windows == ceil(windows_ahead * sources * window_rows / round_rows)
+
+
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_rounds_of_sequences_are_as_many_as_tokens_of_windows_fill(is_joined: bool, tmp_path: Path) -> None:
+    tokens, documents, seq_len, round_rows = 50, 256, 2**9, 7
+    table = pa.table({"ids": [[1] * tokens] * (8 * documents)})
+    path = write(tmp_path / "t.parquet", table, row_group_size=32)
+    one = windrow.read_parquet(path, target_block_bytes=1).window(blocks_per_window=8).repeat()
+    pipes = {name: one if is_joined else one.pack(seq_len, ["ids"]) for name in "ab"}
+    pipe = windrow.mixture(pipes, {"a": 1, "b": 1}, seed=3)
+    job = (pipe.pack(seq_len, ["ids"]) if is_joined else pipe)._job()
+    assert job.mixture is not None
+    program = Program(replace(job, mixture=replace(job.mixture, round_rows=round_rows)), 1, False, (0,))
+    limits = make_limits(program, budget_program(program, ThreadsExecutor(2).resources(), 8), 2, (0,))
+    filled = 2 * documents * tokens / seq_len / round_rows
+    # a few tokens of a pass come in no sequence, and some sequences need two windows
+    assert 0.9 * filled <= limits.prefetch_windows <= 1.1 * filled + 1
