@@ -20,6 +20,13 @@
 #define MAY_ALIAS __attribute__((may_alias))
 #endif
 
+/* Functions that are compiled anew for each constant that they are called with. */
+#if defined(_MSC_VER) && !defined(__clang__)
+#define ALWAYS_INLINE static __forceinline
+#else
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#endif
+
 /* Loops over values get AVX-512 and AVX2 versions, chosen at load time; they take a fraction of the time. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
 #if __has_attribute(target_clones)

@@ -193,7 +193,7 @@ static inline void set_run(int64_t id_bytes, void *runs, int64_t i, int64_t id) 
     ((is_one) ? (id_bytes) == 2 ? loop(1, 2, __VA_ARGS__) : loop(1, 4, __VA_ARGS__) \
               : (id_bytes) == 2 ? loop(0, 2, __VA_ARGS__) : loop(0, 4, __VA_ARGS__))
 
-static inline __attribute__((always_inline)) int64_t
+ALWAYS_INLINE int64_t
 assign_each(int is_one, int64_t id_bytes, int64_t count, const int64_t *rows, int64_t stop_row, const steps *how,
             const int64_t *shards, int64_t id_count, const void *ids, int64_t none, void *runs, uint32_t *places,
             uint32_t *rest) {
@@ -225,7 +225,7 @@ EXPORT int64_t windrow_assign(int64_t count, const int64_t *rows, int64_t first_
                               none, runs, places, rest);
 }
 
-static inline __attribute__((always_inline)) int64_t
+ALWAYS_INLINE int64_t
 assign_rounds_each(int is_one, int64_t id_bytes, int64_t count, const int64_t *rows, int64_t first_row,
                    int64_t stop_row, int64_t rest_row, const steps *how, int64_t round_row, int64_t round_rows,
                    int64_t shards, const int64_t *tables, int64_t none, void *runs, uint32_t *places, uint32_t *rest) {
