@@ -20,7 +20,7 @@
 #define MAY_ALIAS __attribute__((may_alias))
 #endif
 
-/* Functions that are compiled anew for each constant that they are called with. */
+/* Functions that are compiled once for each constant that they are called with. */
 #if defined(_MSC_VER) && !defined(__clang__)
 #define ALWAYS_INLINE static __forceinline
 #else
