@@ -288,7 +288,6 @@ class FileSource:
         """Of each fragment its row groups among those of the manifest, as a locator."""
         manifest, ends = self.manifest, self.manifest.row_group_ends
         before = np.where(fragments > 0, ends[fragments - 1], 0)
-        hashes = manifest.footer_hashes[fragments]
         stamps = (
             np.zeros(len(fragments), np.uint64) if manifest.stamps is None else manifest.stamps[fragments]
         )
@@ -297,7 +296,7 @@ class FileSource:
                 RowGroups,
                 [manifest.paths[fragment].as_py() for fragment in fragments.tolist()],
                 manifest.file_bytes[fragments].tolist(),
-                map(bytes, hashes),
+                map(bytes, manifest.footer_hashes[fragments]),
                 np.maximum(starts - before, 0).tolist(),
                 (np.minimum(stops, ends[fragments]) - before).tolist(),
                 stamps.tolist(),

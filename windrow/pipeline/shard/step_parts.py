@@ -132,7 +132,7 @@ def align_steps(runs: Iterable[pa.RecordBatch], parts: StepParts) -> Iterator[St
 
 def _next_step(pieces: deque[Piece], most_rows: int) -> tuple[list[Piece], int]:
     """Remove and return the next pieces of one step, of at most so many rows, and their rows."""
-    found, rows = [pieces.popleft()], 0
+    found = [pieces.popleft()]
     rows = found[0].rows
     while rows < most_rows and not found[-1].ends and pieces[0].step == found[0].step:
         found.append(pieces.popleft())
@@ -144,7 +144,7 @@ def _sizes_of(pieces: Sequence[Piece]) -> list[int] | None:
     """The rows of each microbatch of a step; None if the pieces of one do not stand together."""
     sizes, latest = [pieces[0].rows], pieces[0].microbatch
     for piece in pieces[1:]:
-        if piece.microbatch in (latest, LAST_MICROBATCH):
+        if piece.microbatch == latest:
             sizes[-1] += piece.rows
         elif piece.microbatch > latest:
             sizes.append(piece.rows)
