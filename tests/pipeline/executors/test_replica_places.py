@@ -125,6 +125,7 @@ class _Host:
     def __init__(self) -> None:
         self.connected, self.closed, self.was_opened = [0, 1], list[int](), True
         self.elsewhere: set[int] = set()
+        self.awaits_replicas = False
 
     def note_elsewhere(self, replicas: Collection[int]) -> None:
         self.elsewhere |= {*replicas}
@@ -145,6 +146,32 @@ def test_hosts_tell_a_restarted_coordinator_what_it_knew() -> None:
     found.meet()
     # the host of replica 3 tells of it
     assert session.places == {0: "a", 1: "a", 2: NOWHERE}
+
+
+def test_a_replica_that_closes_before_the_first_meeting_is_told() -> None:
+    """Hosts on other nodes wait for one that they have not heard of."""
+    session, host = _Session(), _Host()
+    found = HostMeeting(session, cast(Any, host), 0, "a")
+    assert found.is_due
+    host.connected, host.closed = [1], [0]
+    found.meet()
+    assert session.places == {0: "a", 1: "a"}
+    assert not found.is_due
+    # a replica that connects, and closes, after a meeting
+    host.closed = [0, 2]
+    assert found.is_due
+    found.meet()
+    assert session.places == {0: "a", 1: "a", 2: "a"}
+    assert not found.is_due
+    # one that begins again on another node stays there
+    session.meet_replicas(0, "b", [0])
+    host.awaits_replicas = True
+    assert found.is_due
+    found.meet()
+    assert session.places == {0: "b", 1: "a", 2: "a"}
+    session.places.clear()
+    found.meet()
+    assert session.places == {1: "a", 2: "a"}, "the host on the other node tells of it"
 
 
 def test_a_host_that_never_opened_tells_that_its_replicas_have_closed() -> None:

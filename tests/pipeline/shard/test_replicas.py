@@ -157,16 +157,40 @@ def test_a_replica_that_stops_early_holds_no_one() -> None:
 
 
 @pytest.mark.usefixtures("small_runs")
-@pytest.mark.parametrize("closes_first", [True, False])
-def test_a_replica_that_closes_before_it_reads_holds_no_one(closes_first: bool) -> None:
+@pytest.mark.parametrize("closes", ["first", "while the other begins"])
+def test_a_replica_that_closes_before_it_reads_holds_no_one(closes: str) -> None:
     pipe = make_pipe(40_000, 500, 10, 2)
     expected = read(pipe.iterator(), 100)
     [[one, other]] = make_replicas(pipe, 1, 2)
-    if closes_first:
+    if closes == "first":
         other.close()
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(read, one, 100)
         other.close()
+        assert found.result(30) == expected
+
+
+@pytest.mark.usefixtures("small_runs")
+@pytest.mark.parametrize("becomes", ["closed", "elsewhere"])
+def test_a_replica_that_waits_for_one_goes_on_once_nobody_needs_that_one(
+    monkeypatch: pytest.MonkeyPatch, becomes: str
+) -> None:
+    """It has taken as many runs of one slice as it may be ahead, and places no other before these are dropped."""
+    # after which the window would be fetched again, without these runs
+    monkeypatch.setattr("windrow.pipeline.shard.prefetch_loop._RELEASE_SECONDS", 1_000.0)
+    pipe = make_pipe(40_000, 1_000, 40, 1, stall_timeout=20.0)
+    expected = read(pipe.iterator(), 100)
+    [[one, other]] = make_replicas(pipe, 1, 2)
+    taken: list[int] = []
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(read, one, 100, taken.append)
+        _until_still(lambda: len(taken))
+        assert 0 < len(taken) < len(expected)
+        if becomes == "closed":
+            other.close()
+        else:
+            # as on Ray, where the other replica may have a host on its own node
+            one._session._hosts.host(0, 5).note_elsewhere([1])  # type: ignore[attr-defined]
         assert found.result(30) == expected
 
 

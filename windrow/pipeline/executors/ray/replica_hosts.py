@@ -84,7 +84,7 @@ class _HostActor:
         while True:
             time.sleep(_LOOK_SECONDS)
             now = time.monotonic()
-            if self._host.awaits_replicas or now - met_at >= _MEET_SECONDS:
+            if self._meeting.is_due or now - met_at >= _MEET_SECONDS:
                 met_at = now
                 self._meeting.meet()
             if self._server.readers and not self._host.is_closed:

@@ -59,12 +59,25 @@ class HostMeeting:
         self._shard = shard
         self._node = node
         self._places: dict[int, str] = {}
+        # those that read here, or did, as of the last meeting
+        self._told: set[int] = set()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the host waits for replicas that may read elsewhere, or has others than at the last meeting."""
+        return self._host.awaits_replicas or not self._told >= {*self._host.connected, *self._host.closed}
 
     def meet(self) -> None:
         """Tell the coordinator which replicas this host has, and the host which of them read elsewhere."""
+        here = {*self._host.connected, *self._host.closed}
         known = self._tell(self._node, self._host.connected)
         if known is None:
             return
+        # hosts on other nodes wait for one that has closed here before any meeting, of so little that it read
+        missed = [number for number in self._closed_here() if number not in known]
+        if missed:
+            known = self._tell(self._node, missed) or known
+        self._told = here
         # a coordinator that has restarted hears of replicas that read from their hosts
         unread = [number for number, node in self._places.items() if node == NOWHERE and number not in known]
         if unread:
@@ -74,11 +87,13 @@ class HostMeeting:
 
     def end(self) -> None:
         """Tell the coordinator which replicas have closed here, if the host has not been its client."""
-        closed = [
-            number for number in self._host.closed if self._places.get(number, self._node) == self._node
-        ]
+        closed = self._closed_here()
         if closed and not self._host.was_opened:
             self._tell(NOWHERE, closed)
+
+    def _closed_here(self) -> list[int]:
+        """The replicas that have closed here, and have not begun again on another node."""
+        return [number for number in self._host.closed if self._places.get(number, self._node) == self._node]
 
     def _tell(self, node: str, replicas: Sequence[int]) -> dict[int, str] | None:
         """The node of each replica that the coordinator knows; None while it restarts."""

@@ -239,6 +239,10 @@ class HostWindows:
         places = [state.place for state in self._replicas if not state.is_absent]
         if not places or any(place is None for place in places) or self._client is None:
             return
+        # also runs of what is read now: a replica that one has waited for may just have left
+        for key, window in self._windows.items():
+            for name in list(window.runs):
+                self._drop_taken(key, name)
         first = min([place for place in places if place is not None])
         if self._facts is not None and self._fetching.window < self._facts.windows:
             first = min(first, self._fetching)
@@ -258,8 +262,6 @@ class HostWindows:
         if current is not None:
             for number in range(first.slice):
                 current.data.slices[number] = MapOutputs()
-            for name in list(current.runs):
-                self._drop_taken((first.epoch, first.window), name)
         self._client.acknowledge(first)
 
     def _is_held_back(self, state: ReplicaState, behind: Sequence[ReplicaState]) -> bool:
