@@ -17,7 +17,7 @@ from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 from windrow.shuffle.order.step_balance import balance_steps
 from windrow.shuffle.order.step_rows import divide_rows
-from windrow.shuffle.order.step_runs import StepDestinations, lay_out_steps, to_pieces
+from windrow.shuffle.order.step_runs import StepDestinations, lay_out_steps
 from windrow.shuffle.order.step_sequences import divide_sequences
 
 Batches = dict[int, list[list[int]]]
@@ -157,9 +157,11 @@ def _delivered(case: dict[str, Any], alone: int | None = None) -> Batches:
                 for run in layout.padding_runs(shard):
                     number = end + int(layout.slice_starts[run.slice]) + run.index
                     padding += [(shard, run.place + place, held[number, place]) for place in range(run.rows)]
-                for piece in to_pieces(layout.pieces_from(0, shard)):
-                    steps[shard][piece.step][piece.microbatch] += stream[: piece.rows]
-                    del stream[: piece.rows]
+                pieces = layout.pieces_from(0, shard)
+                of_pieces = zip(*(column.tolist() for column in pieces[:3]), strict=True)
+                for step, microbatch, rows in of_pieces:
+                    steps[shard][step][microbatch] += stream[:rows]
+                    del stream[:rows]
                 assert not stream
             end += int(layout.slice_starts[-1])
     found = {

@@ -18,7 +18,7 @@ from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.shard.waits import Placing
 from windrow.pipeline.statistics.phases import Interval
-from windrow.shuffle.order.step_runs import Piece, Pieces, StepRuns
+from windrow.shuffle.order.step_runs import Pieces, StepRuns
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PlacedRun:
     converted: list[Any] | None = None
     converter: Converter | None = None
     # where costs divide steps, the parts of steps that its rows are
-    pieces: Sequence[Piece] | Pieces = ()
+    pieces: Pieces | None = None
     produced: Sequence[Interval] = ()
     placing: Placing | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from windrow.pipeline.statistics.phases import COLLATE, PREPARE, SHUFFLE
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-from windrow.shuffle.order.step_runs import Piece, Pieces, StepRuns
+from windrow.shuffle.order.step_runs import Pieces, StepRuns
 
 # shorter than the coordinator's timeout for silent shards: windows that it drops are then released here too
 _RELEASE_SECONDS = 4.0
@@ -302,7 +302,7 @@ class PrefetchLoop:
         window: _FetchedWindow,
         run: Run,
         part: slice,
-        pieces: Sequence[Piece] | Pieces,
+        pieces: Pieces | None,
         *,
         takes_slot: bool,
     ) -> Future[PlacedRun | None]:
@@ -325,7 +325,7 @@ class PrefetchLoop:
         self,
         window: _FetchedWindow,
         place: int,
-        pieces: Sequence[Piece] | Pieces,
+        pieces: Pieces | None,
         submitted: float,
         takes_slot: bool,
         found: list[Any],

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.pipeline.delivery.delivery import StepPart
 from windrow.shuffle.order.runs import Run, WindowRuns
-from windrow.shuffle.order.step_runs import Piece, Pieces, StepRuns, cut_pieces, to_pieces
+from windrow.shuffle.order.step_runs import Pieces, StepRuns
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 # of repeated rows, which join the last one that has rows
 LAST_MICROBATCH = -1
@@ -27,63 +31,96 @@ class StepParts:
 
     def __init__(self, sequence_rows: int = 1) -> None:
         self._sequence_rows = sequence_rows
-        # pieces whose rows have not been given out yet, where batches are not even
-        self.pieces: deque[Piece] = deque()
+        # those of the latest run
+        self.latest: Pieces | None = None
         self._lock = threading.Lock()
-        self._added: deque[Sequence[Piece] | Pieces] = deque()
-        self._complete: list[StepPart] = []
-        # of the first so many of these steps
-        self._rows = [0]
-        # of the step at `_step`, the rows and the cost of each microbatch
-        self._open: dict[int, tuple[int, float]] = {}
-        self._step = -1
+        self._added: deque[Pieces] = deque()
+        # of the step behind the complete ones
+        self._open: Pieces | None = None
+        # by microbatch of all complete steps, its rows and its cost
+        self._rows: list[int] = []
+        self._costs: list[float] = []
+        # by complete step, and behind the last: its first microbatch, and the rows before it
+        self._firsts, self._rows_before = [0], [0]
 
-    def add(self, pieces: Sequence[Piece] | Pieces) -> None:
-        """Add the pieces that a run consists of; of even batches, columns."""
-        if not isinstance(pieces, tuple):
-            self.pieces.extend(pieces)
-        self._added.append(pieces)
+    def add(self, pieces: Pieces | None) -> None:
+        """Add the pieces that a run consists of."""
+        self.latest = pieces
+        if pieces is not None:
+            self._added.append(pieces)
 
     def of_step(self, step: int) -> StepPart | None:
         """What is known of a step, counted from the first one that was taken; None if nothing is."""
         with self._lock:
             self._gather()
-            if step < len(self._complete):
-                return self._complete[step]
-            return self._join_open() if step == len(self._complete) and self._open else None
+            if step + 1 < len(self._firsts):
+                own = slice(self._firsts[step], self._firsts[step + 1])
+                return StepPart(tuple(self._rows[own]), tuple(self._costs[own]))
+            if step + 1 > len(self._firsts) or self._open is None:
+                return None
+            rows, costs, _ = self._sum_up(self._open)
+            return StepPart(tuple(rows.tolist()), tuple(costs.tolist()))
 
     def rows_of(self, steps: int) -> int:
         """The rows of the first steps."""
         with self._lock:
             self._gather()
-            known = min(steps, len(self._complete))
-            is_open = steps > known and bool(self._open)
-            return self._rows[known] + (sum(self._join_open().rows) if is_open else 0)
+            if steps < len(self._rows_before):
+                return self._rows_before[steps]
+            return self._rows_before[-1] + (
+                0 if self._open is None else int(self._sum_up(self._open)[0].sum())
+            )
 
     def _gather(self) -> None:
+        if not self._added:
+            return
+        added = [] if self._open is None else [self._open]
         while self._added:
-            added = self._added.popleft()
-            for piece in to_pieces(added) if isinstance(added, tuple) else added:
-                if piece.step != self._step and self._open:
-                    self._end()
-                self._step = piece.step
-                part = _find_part(piece, self._open)
-                rows, cost = self._open.get(part, (0, 0.0))
-                self._open[part] = rows + piece.rows, max(cost, piece.cost)
-                if piece.ends:
-                    self._end()
+            added.append(self._added.popleft())
+        pieces = _resolve_repeated(Pieces(*map(np.concatenate, zip(*added, strict=True))))
+        whole = _count_whole(pieces)
+        self._open = pieces.cut(whole, len(pieces.steps)) if whole < len(pieces.steps) else None
+        rows, costs, counts = self._sum_up(pieces.cut(0, whole))
+        firsts = self._firsts[-1] + np.cumsum(counts)
+        self._rows_before += (self._rows_before[-1] + np.cumsum(rows)[firsts - self._firsts[-1] - 1]).tolist()
+        self._firsts += firsts.tolist()
+        self._rows += rows.tolist()
+        self._costs += costs.tolist()
 
-    def _end(self) -> None:
-        part = self._join_open()
-        self._complete.append(part)
-        self._rows.append(self._rows[-1] + sum(part.rows))
-        self._open = {}
+    def _sum_up(self, pieces: Pieces) -> tuple[Ints, Floats, Ints]:
+        """The rows and the cost of each microbatch, and how many microbatches each step has."""
+        order = np.lexsort((pieces.microbatches, pieces.steps))
+        begins, counts = _find_microbatches(pieces.steps[order], pieces.microbatches[order])
+        if not len(begins):
+            return pieces.rows, pieces.costs, counts
+        rows = np.add.reduceat(pieces.rows[order], begins) // self._sequence_rows
+        return rows, np.maximum.reduceat(pieces.costs[order], begins), counts
 
-    def _join_open(self) -> StepPart:
-        found = [self._open[part] for part in sorted(self._open)]
-        return StepPart(
-            tuple(rows // self._sequence_rows for rows, _ in found), tuple(cost for _, cost in found)
-        )
+
+def _resolve_repeated(pieces: Pieces) -> Pieces:
+    """Give rows that are repeated the microbatch that they join."""
+    (repeated,) = np.nonzero(pieces.microbatches == LAST_MICROBATCH)
+    if not len(repeated):
+        return pieces
+    microbatches = pieces.microbatches.copy()
+    for at in repeated.tolist():
+        microbatches[at] = microbatches[:at][pieces.steps[:at] == pieces.steps[at]].max(initial=0)
+    return pieces._replace(microbatches=microbatches)
+
+
+def _count_whole(pieces: Pieces) -> int:
+    """How many pieces belong to steps that have all of their rows: all, or those before the last step."""
+    if not len(pieces.steps) or pieces.ends[-1]:
+        return len(pieces.steps)
+    return int(np.searchsorted(pieces.steps, pieces.steps[-1]))
+
+
+def _find_microbatches(steps: Ints, microbatches: Ints) -> tuple[Ints, Ints]:
+    """Where each microbatch begins, and how many each step has, if the pieces of each stand together."""
+    begins_step = np.diff(steps, prepend=-1) != 0
+    begins = np.flatnonzero(begins_step | (np.diff(microbatches, prepend=-1) != 0))
+    counts = np.diff(np.flatnonzero(begins_step[begins]), append=len(begins))
+    return begins, counts
 
 
 class StepSpan(NamedTuple):
@@ -101,61 +138,59 @@ def align_steps(runs: Iterable[pa.RecordBatch], parts: StepParts) -> Iterator[St
     """
     step, open_one = -1, dict[int, list[pa.RecordBatch]]()
     for run in runs:
-        at, begin, sizes, counts = 0, 0, list[int](), list[int]()
-        while at < run.num_rows:
-            pieces, rows = _next_step(parts.pieces, run.num_rows - at)
-            if open_one and pieces[0].step != step:
+        pieces = parts.latest
+        assert pieces is not None, "costs divide steps"
+        first, at, count = 0, 0, len(pieces.steps)
+        if open_one:
+            first = int(np.searchsorted(pieces.steps, step, side="right"))
+            at = _add_pieces(open_one, run, at, pieces.cut(0, first))
+            if first < count or pieces.ends[-1]:
                 yield _join(open_one)
                 open_one = {}
-            is_whole = pieces[-1].ends or at + rows < run.num_rows
-            own = _sizes_of(pieces) if is_whole and not open_one else None
-            if own is not None:
-                sizes += own
-                counts.append(len(own))
-                at += rows
-                continue
-            if counts:
-                yield StepSpan(run.slice(begin, at - begin), sizes, counts)
-            step = pieces[0].step
-            for piece in pieces:
-                open_one.setdefault(_find_part(piece, open_one), []).append(run.slice(at, piece.rows))
-                at += piece.rows
-            if is_whole:
-                yield _join(open_one)
-                open_one = {}
-            begin, sizes, counts = at, [], []
-        if counts:
-            yield StepSpan(run.slice(begin), sizes, counts)
+        if first == count:
+            continue
+        # the last step may go on in the next run
+        whole = max(first, _count_whole(pieces))
+        for span in _cut_spans(run, at, pieces.cut(first, whole)):
+            yield span
+            at += span.rows.num_rows
+        if whole < count:
+            step = int(pieces.steps[-1])
+            _add_pieces(open_one, run, at, pieces.cut(whole, count))
     if open_one:
         yield _join(open_one)
 
 
-def _next_step(pieces: deque[Piece], most_rows: int) -> tuple[list[Piece], int]:
-    """Remove and return the next pieces of one step, of at most so many rows, and their rows."""
-    found = [pieces.popleft()]
-    rows = found[0].rows
-    while rows < most_rows and not found[-1].ends and pieces[0].step == found[0].step:
-        found.append(pieces.popleft())
-        rows += found[-1].rows
-    return found, rows
+def _cut_spans(run: pa.RecordBatch, at: int, pieces: Pieces) -> Iterator[StepSpan]:
+    """Spans of the whole steps of some pieces, of which the rows of a run from ``at`` on are."""
+    steps, count = pieces.steps, len(pieces.steps)
+    goes_back = (np.diff(steps) == 0) & (np.diff(pieces.microbatches) < 0)
+    first = 0
+    for step in np.unique(steps[1:][goes_back]).tolist():
+        begin, end = (int(np.searchsorted(steps, step, side=side)) for side in ("left", "right"))
+        if first < begin:
+            yield (span := _make_span(run, at, pieces.cut(first, begin)))
+            at += span.rows.num_rows
+        one = dict[int, list[pa.RecordBatch]]()
+        at, first = _add_pieces(one, run, at, pieces.cut(begin, end)), end
+        yield _join(one)
+    if first < count:
+        yield _make_span(run, at, pieces.cut(first, count))
 
 
-def _sizes_of(pieces: Sequence[Piece]) -> list[int] | None:
-    """The rows of each microbatch of a step; None if the pieces of one do not stand together."""
-    sizes, latest = [pieces[0].rows], pieces[0].microbatch
-    for piece in pieces[1:]:
-        if piece.microbatch == latest:
-            sizes[-1] += piece.rows
-        elif piece.microbatch > latest:
-            sizes.append(piece.rows)
-            latest = piece.microbatch
-        else:
-            return None
-    return sizes
+def _make_span(run: pa.RecordBatch, at: int, pieces: Pieces) -> StepSpan:
+    begins, counts = _find_microbatches(pieces.steps, pieces.microbatches)
+    sizes = np.add.reduceat(pieces.rows, begins).tolist()
+    return StepSpan(run.slice(at, sum(sizes)), sizes, counts.tolist())
 
 
-def _find_part(piece: Piece, found: Iterable[int]) -> int:
-    return max(found, default=0) if piece.microbatch == LAST_MICROBATCH else piece.microbatch
+def _add_pieces(found: dict[int, list[pa.RecordBatch]], run: pa.RecordBatch, at: int, pieces: Pieces) -> int:
+    """Add the rows of pieces, from ``at`` on in a run, to their microbatches; returns where they end."""
+    for microbatch, rows in zip(pieces.microbatches.tolist(), pieces.rows.tolist(), strict=True):
+        part = max(found, default=0) if microbatch == LAST_MICROBATCH else microbatch
+        found.setdefault(part, []).append(run.slice(at, rows))
+        at += rows
+    return at
 
 
 def _join(found: dict[int, list[pa.RecordBatch]]) -> StepSpan:
@@ -165,52 +200,36 @@ def _join(found: dict[int, list[pa.RecordBatch]]) -> StepSpan:
     return StepSpan(rows, [sum(each.num_rows for each in part) for part in parts], [len(parts)])
 
 
-def take_pieces(pieces: deque[Piece], rows: int) -> list[Piece]:
-    """Remove and return the pieces of the next ``rows`` rows; a piece that goes on behind them is divided."""
-    taken: list[Piece] = []
-    while rows:
-        piece = pieces.popleft()
-        if piece.rows > rows:
-            pieces.appendleft(piece._replace(rows=piece.rows - rows))
-            piece = piece._replace(rows=rows, ends=False)
-        taken.append(piece)
-        rows -= piece.rows
-    return taken
-
-
 class WindowPieces:
     """The parts of steps that a shard's rows of a window are, from an epoch's row on and behind ``first`` rows."""
 
     def __init__(self, layout: WindowRuns | StepRuns, row: int, shard: int, first: int) -> None:
         self._stride = layout.assignment.place_stride
-        balance = layout.assignment.balance
-        columns = layout.pieces_from(row, shard)
-        self._is_even = balance is not None and balance.divides_evenly
-        self._columns = columns
-        self._left = None if columns is None or self._is_even else deque(to_pieces(columns))
+        self._pieces = layout.pieces_from(row, shard)
         # rows up to the end of each piece
-        self._stops = np.cumsum([] if columns is None else columns[2])
-        self._taken = self._at = 0
-        self.take(first)
+        self._stops = np.cumsum([] if self._pieces is None else self._pieces.rows)
+        self._taken = first
 
-    def take(self, rows: int) -> Sequence[Piece] | Pieces:
-        """Those of the next rows; of even batches, those that end with them. None where costs do not divide steps."""
-        if self._columns is None:
-            return []
-        if self._left is not None:
-            return take_pieces(self._left, rows)
-        self._taken += rows
-        first, self._at = (
-            self._at,
-            int(np.searchsorted(self._stops, self._taken, side="right")),
+    def take(self, rows: int) -> Pieces | None:
+        """Those of the next rows, divided where these end within one; None where costs do not divide steps."""
+        if self._pieces is None:
+            return None
+        begin, end = self._taken, self._taken + rows
+        self._taken = end
+        first, last = (
+            int(np.searchsorted(self._stops, begin, side="right")),
+            int(np.searchsorted(self._stops, end)),
         )
-        return cut_pieces(self._columns, first, self._at)
+        pieces, stops = self._pieces.cut(first, last + 1), self._stops[first : last + 1]
+        own = np.minimum(stops, end) - np.maximum(stops - pieces.rows, begin)
+        return pieces._replace(rows=own, ends=pieces.ends & (stops <= end))
 
-    def repeated(self, run: Run) -> Sequence[Piece] | Pieces:
+    def repeated(self, run: Run) -> Pieces | None:
         """That of a run of rows that are repeated to fill the last step."""
-        if self._columns is None:
-            return []
-        return [Piece(run.place // self._stride, LAST_MICROBATCH, run.rows, ends=False, cost=0.0)]
+        if self._pieces is None:
+            return None
+        step, microbatch, rows = np.array([[run.place // self._stride], [LAST_MICROBATCH], [run.rows]])
+        return Pieces(step, microbatch, rows, np.zeros(1, np.bool_), np.zeros(1))
 
 
 def for_microbatches(

@@ -103,7 +103,7 @@ class MergedRound:
         stops = self._unit_stops(own.units)
         goes_on = (assignment.equal == "pad" and not assignment.drop_last) & (stops >= layout.stop_row)
         is_last = np.diff(own.units, append=-1) != 0
-        pieces: Pieces = (
+        pieces = Pieces(
             steps,
             own.parts,
             own.rows,
@@ -162,7 +162,7 @@ class MergedRound:
 
 
 _EMPTY = np.zeros(0, np.int64)
-_NO_PIECES: Pieces = (_EMPTY, _EMPTY, _EMPTY, np.zeros(0, np.bool_), np.zeros(0, np.float64))
+_NO_PIECES = Pieces(_EMPTY, _EMPTY, _EMPTY, np.zeros(0, np.bool_), np.zeros(0, np.float64))
 
 
 def merge_round(number: int, layouts: Sequence[DividedRounds], before: RoundParts | None) -> MergedRound:

@@ -30,33 +30,24 @@ from windrow.shuffle.order.step_sequences import number_sequences
 Ints = NDArray[np.int64]
 
 
-class Piece(NamedTuple):
-    """Rows of one microbatch of a step that stand together in a shard's stream.
+class Pieces(NamedTuple):
+    """Rows of microbatches of steps, where those of one stand together in a shard's stream; (pieces,) each.
 
-    ``ends``: whether no later rows belong to the step. ``cost`` is that of the whole microbatch.
+    ``ends``: whether no later rows belong to the step. ``costs`` are those of whole microbatches.
     """
 
-    step: int
-    microbatch: int
-    rows: int
-    ends: bool
-    cost: float
+    steps: Ints
+    microbatches: Ints
+    rows: Ints
+    ends: NDArray[np.bool_]
+    costs: NDArray[np.float64]
 
-
-# the fields of some pieces, as columns
-Pieces = tuple[Ints, Ints, Ints, NDArray[np.bool_], NDArray[np.float64]]
-
-
-def cut_pieces(columns: Pieces, start: int, stop: int) -> Pieces:
-    """Some of the pieces, as columns."""
-    steps, parts, rows, ends, costs = columns
-    own = slice(start, stop)
-    return steps[own], parts[own], rows[own], ends[own], costs[own]
-
-
-def to_pieces(columns: Pieces) -> list[Piece]:
-    """The pieces of some columns."""
-    return [Piece(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]
+    def cut(self, start: int, stop: int) -> Pieces:
+        """Some of the pieces."""
+        own = slice(start, stop)
+        return Pieces(
+            self.steps[own], self.microbatches[own], self.rows[own], self.ends[own], self.costs[own]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +72,7 @@ class StepRuns:
     # (repeated, 4) of the rows that padding repeats, each alone or those of a sequence: the number of the first, the
     # index in ``shards``, the place, and how many they are
     padding: Ints
-    # by index in ``shards``, the columns of its pieces, in the stream's order; None in a task
+    # by index in ``shards``, its pieces, in the stream's order; None in a task
     pieces: tuple[Pieces, ...] | None
     # where steps begin, if they end by their tokens; None in a task
     cuts: WindowCuts | None = None
@@ -132,8 +123,8 @@ class StepRuns:
     def runs_from(self, row: int, shard: int) -> list[Run]:
         """The runs of a shard that hold rows of the epoch from ``row``, a step's first row, on."""
         self._check_start(row)
-        steps, _, rows, _, _ = self._of(shard)
-        left = int(rows[steps < self._step_at(row)].sum())
+        pieces = self._of(shard)
+        left = int(pieces.rows[pieces.steps < self._step_at(row)].sum())
         found = []
         for run in self.runs(shard):
             if left < run.rows:
@@ -142,10 +133,9 @@ class StepRuns:
         return found
 
     def pieces_from(self, row: int, shard: int) -> Pieces:
-        """The pieces of a shard's steps from the one that begins at ``row`` on, as columns."""
-        columns = self._of(shard)
-        begin = int(np.searchsorted(columns[0], self._step_at(row)))
-        return cut_pieces(columns, begin, len(columns[0]))
+        """The pieces of a shard's steps from the one that begins at ``row`` on."""
+        pieces = self._of(shard)
+        return pieces.cut(int(np.searchsorted(pieces.steps, self._step_at(row))), len(pieces.steps))
 
     def _check_start(self, row: int) -> None:
         """Raise StateError if a shard would go on inside a step, as others cut it by its tokens."""
@@ -361,7 +351,7 @@ def _find_pieces(divided: StepRows, shard: int) -> Pieces:
     unit = first + number * workers
     goes_on = (unit == len(divided.sizes) - 1) & bool(divided.later[trainer])
     is_last = np.diff(number, append=-1) != 0
-    return divided.steps[unit], part, sizes[number, part], is_last & ~goes_on, costs[number, part]
+    return Pieces(divided.steps[unit], part, sizes[number, part], is_last & ~goes_on, costs[number, part])
 
 
 def _find_padding(divided: StepRows, shards: Sequence[int], numbers: NDArray[Any]) -> Ints:
