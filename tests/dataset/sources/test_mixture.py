@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -268,6 +269,75 @@ def test_a_shard_that_misses_a_change_of_shares_ends_the_run(
         read_on()
     left.close()
     right.close()
+
+
+def read_steps(batches: Iterator[Any], count: int, pause: float = 0.0) -> None:
+    for _ in range(count):
+        next(batches)
+        time.sleep(pause)
+
+
+def large_rounds() -> windrow.DatasetPipeline:
+    """A mixture of which each shard has prefetched all rows that a test reads."""
+    sources = {
+        name: windrow.range(2_000).repeat(1).random_shuffle_each_window(seed=seed)
+        for seed, name in enumerate(("web", "books"))
+    }
+    return windrow.mixture(sources, {"web": 1, "books": 1}, seed=7).options(progress=False)
+
+
+@pytest.mark.parametrize("executor", ["threads", "ray"])
+@pytest.mark.ray_at_night
+def test_a_change_of_shares_that_is_missed_ends_what_has_been_prefetched(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, executor: str
+) -> None:
+    """No shard asks for another round before it has read these rows."""
+    monkeypatch.setattr(run_reader, "_HEARTBEAT_SECONDS", 0.0)
+    if executor == "ray":
+        request.getfixturevalue("ray_local")
+    with ExitStack() as opened:
+        left, right = map(opened.enter_context, large_rounds().options(executor=executor).split(2))
+        iterators = [shard.iter_batches(batch_size=6) for shard in (left, right)]
+        for each in iterators:
+            next(each)
+        left.set_shares({"web": 1, "books": 9})
+        next(iterators[0])
+        for each in reversed(iterators):
+            with pytest.raises(
+                StateError, match=r"shard 1 .* set_shares\(\) that others called at row 12, so"
+            ):
+                # on Ray, the answer to a heartbeat is seen with the next one
+                read_steps(each, 100, pause=0.05 if executor == "ray" else 0.0)
+
+
+def test_replicas_hear_of_a_change_of_shares_that_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_reader, "_HEARTBEAT_SECONDS", 0.0)
+    shards = large_rounds().options(executor="threads").split(2, replicas=2)
+    with ExitStack() as opened:
+        readers = [opened.enter_context(each) for replicas in shards for each in replicas]
+        iterators = [each.iter_batches(batch_size=6) for each in readers]
+        for each in iterators:
+            next(each)
+        for each in readers[:2]:
+            each.set_shares({"web": 1, "books": 9})
+        for each in iterators[:2]:
+            next(each)
+        for each in (*iterators[2:], *iterators[:2]):
+            with pytest.raises(StateError, match="called at row 12, so"):
+                read_steps(each, 100)
+
+
+def test_an_end_that_a_shard_comes_to_without_a_change_of_shares_is_an_error() -> None:
+    """However little is left to read: there may be no other call to learn of it."""
+    left, right = large_rounds().options(executor="threads").split(2)
+    with left, right:
+        iterators = [shard.iter_batches(batch_size=1_900) for shard in (left, right)]
+        for each in iterators:
+            next(each)
+        left.set_shares({"web": 1, "books": 9})
+        list(iterators[0])
+        with pytest.raises(StateError, match="called at row 3,800, so"):
+            list(iterators[1])
 
 
 def test_one_shard_may_begin_another_loop(monkeypatch: pytest.MonkeyPatch) -> None:

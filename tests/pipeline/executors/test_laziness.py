@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,3 +74,24 @@ def test_iterating_shard_does_not_pickle(path: Path, run: str) -> None:
 def test_guard_against_reading_works(path: Path, no_reading: None) -> None:
     with pytest.raises(RefusedError):
         windrow.read_parquet(path).take(1)
+
+
+_WITHOUT_PANDAS = """
+import importlib, pkgutil, sys
+sys.modules["pandas"] = None
+import windrow.pipeline.executors.ray as package
+# what makes Ray datasets, and what ranks of Ray Train use
+other = ("ray_dataset", "train_config")
+for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    if not module.name.endswith(other):
+        importlib.import_module(module.name)
+print("ray.data" in sys.modules)
+"""
+
+
+def test_runs_on_ray_do_not_need_ray_data() -> None:
+    """It needs pandas, which neither Ray nor windrow's extra for it installs."""
+    found = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_PANDAS], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert found.stdout == "False\n"

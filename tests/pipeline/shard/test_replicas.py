@@ -306,7 +306,7 @@ def test_the_coordinator_hears_of_all_replicas_at_once() -> None:
     told: list[list[str]] = []
 
     class Client:
-        def heartbeat(self, *stats: TrainerStats) -> None:
+        def heartbeat(self, *stats: TrainerStats, waits: bool = False) -> None:
             told.append([each.replica for each in stats])
 
         def close(self, stats: TrainerStats | None = None) -> None:

@@ -134,7 +134,7 @@ class Convertible(ABC):
         return to_dask(self._plan, self._job())
 
     def to_ray(self) -> Any:
-        """Return the rows of one pass as a ``ray.data.Dataset``; needs the extra ``ray``.
+        """Return the rows of one pass as a ``ray.data.Dataset``; needs the extras ``ray`` and ``pandas``.
 
         Without a shuffle, the result is lazy: Ray tasks read and transform the blocks. Shuffled
         rows are read into Ray's object store now.
@@ -142,7 +142,7 @@ class Convertible(ABC):
         Raises
         ------
         PlanError
-            If Ray is not installed, or shuffled rows would not fit into its object store.
+            If Ray or pandas is not installed, or shuffled rows would not fit into its object store.
 
         Examples
         --------
@@ -150,8 +150,8 @@ class Convertible(ABC):
         >>> windrow.range(6).to_ray().count()  # doctest: +SKIP
         6
         """
-        require("ray.data", "ray", "to_ray()")
-        from windrow.pipeline.executors.ray.data import object_store as output
+        require("ray.data", "ray,pandas", "to_ray()")
+        from windrow.pipeline.executors.ray.data import ray_dataset as output
 
         plan = self._plan
         if plan.delivers_blocks:

@@ -156,10 +156,9 @@ class CoordinatorCore:
             raise error
         self._driver.task_failed(Failure.capture(error))
 
-    def heartbeat(self, shard: int, *stats: TrainerStats) -> None:
-        """A shard's consumers are alive, and have received what ``stats`` says of each."""
-        if self._driver is not None:
-            self._driver.heartbeat(shard, *stats)
+    def heartbeat(self, shard: int, *stats: TrainerStats) -> Failure | None:
+        """A shard's consumers are alive, and have received what ``stats`` says of each; as `Driver.heartbeat`."""
+        return None if self._driver is None else self._driver.heartbeat(shard, *stats)
 
     def note_delivered(self, row_bytes: float) -> None:
         """Record the bytes per delivered row that a shard measured."""

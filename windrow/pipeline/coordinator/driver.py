@@ -188,11 +188,12 @@ class Driver:
         windows = self._scheduler.epochs.counts(epoch).shape.windows_of(window)
         return self._scheduler.are_complete(epoch, windows)
 
-    def heartbeat(self, shard: int, *stats: TrainerStats) -> None:
-        """A shard's consumers are alive: they take rows or wait for them; ``stats`` is what each has received."""
+    def heartbeat(self, shard: int, *stats: TrainerStats) -> Failure | None:
+        """Consumers take rows or wait, as ``stats`` says of each; returns why they may not go on, if shares differ."""
         for each in stats:
             self._note_trainer(each)
         self._handle(Heartbeat(shard))
+        return self.failure if self.failure is not None and self.failure.kind is StateError else None
 
     def _note_trainer(self, stats: TrainerStats) -> None:
         self.history.note_trainer(stats)

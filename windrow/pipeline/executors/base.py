@@ -169,10 +169,11 @@ class CoordinatorClient(Protocol):
     def acknowledge(self, place: Place) -> None:
         """Report that nothing before ``place`` is needed any more."""
 
-    def heartbeat(self, *stats: TrainerStats) -> None:
+    def heartbeat(self, *stats: TrainerStats, waits: bool = False) -> None:
         """Report that the consumer is alive: it takes rows or waits for them, and what it has received.
 
-        A shard with replicas reports what each of some of them has received.
+        A shard with replicas reports what each of some of them has received. Raises a StateError if a change of a
+        mixture's shares was missed, here or by another shard, for which the last call of an epoch ``waits``.
         """
 
     def note_delivered(self, row_bytes: float) -> None:

@@ -265,9 +265,11 @@ class ThreadsClient:
             if not self._closed:
                 self._job.driver.acknowledge(self._shard, place)
 
-    def heartbeat(self, *stats: TrainerStats) -> None:
+    def heartbeat(self, *stats: TrainerStats, waits: bool = False) -> None:
         with self._job.changed:
-            self._job.driver.heartbeat(self._shard, *stats)
+            failure = self._job.driver.heartbeat(self._shard, *stats)
+        if failure is not None:
+            failure.rethrow()
 
     def note_delivered(self, row_bytes: float) -> None:
         with self._job.changed:

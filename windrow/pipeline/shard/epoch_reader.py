@@ -280,7 +280,7 @@ class EpochReader:
             # what follows the last batch of an abandoned epoch need not be work
             calls.callback(self._consumer.spans.end_work, self._returned_at)
             if error is None:
-                calls.callback(self._reader.leave_epoch)
+                calls.callback(self._reader.leave_epoch, whole=whole)
             if self._progress is not None:
                 calls.callback(self._progress.end)
             calls.callback(_close, self._batches)

@@ -111,8 +111,10 @@ class PositionMethods(BaseShard):
         Notes
         -----
         If another shard has set other shares, or after another step, the next batch raises a `StateError` on the shard
-        that comes later. A shard that does not call this while others do reads on with the old shares. The coordinator
-        learns that within about a second, and then the next batch of each shard raises a `StateError`.
+        that comes later. A shard that does not call this while others do reads on with the old shares, for about a
+        second or, if steps take longer, three of them. Then the next batch of each shard raises a `StateError`, and so
+        does the end of the mixture. With ``executor="threads"`` in several processes, each reads by itself, and none
+        can tell.
 
         Examples
         --------

@@ -12,13 +12,14 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import nullcontext, suppress
 from itertools import islice
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from windrow.core.arrow_bytes import arrow_bytes
-from windrow.core.errors import PlanError, StallError
+from windrow.core.errors import PlanError, StallError, StateError
 from windrow.core.user_warnings import warn_user
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.executors.base import CoordinatorClient, Waiting
@@ -183,10 +184,14 @@ class RunReader:
         """Return the window that holds the row before ``row`` of the epoch, and the row at which it starts."""
         return max(start for start in tuple(self.runs.starts.items()) if start[1] < row)
 
-    def leave_epoch(self) -> None:
-        """Acknowledge the whole epoch, and report what the consumer has received."""
+    def leave_epoch(self, *, whole: bool) -> None:
+        """Acknowledge the whole epoch, and report what the consumer has received; ``whole``: to its end.
+
+        Raises a StateError at an end that shards of a mixture come to with different shares.
+        """
         self.client.acknowledge(Place(self.facts.epoch + 1, 0))
-        self.client.heartbeat(self.consumer.report())
+        with nullcontext() if whole else suppress(StateError):
+            self.client.heartbeat(self.consumer.report(), waits=whole)
 
     def close(self, *, continues: bool) -> None:
         """Release everything; stop the prefetch loop, unless it ``continues`` with a next epoch."""

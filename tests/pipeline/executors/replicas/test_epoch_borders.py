@@ -52,7 +52,7 @@ class Coordinator:
     def acknowledge(self, place: Place) -> None:
         self.told.append(place)
 
-    def heartbeat(self, *_: Any) -> None:
+    def heartbeat(self, *_: Any, **__: Any) -> None:
         pass
 
     def close(self, _: Any) -> None:

@@ -21,6 +21,7 @@ from windrow.core.finalizers import in_background
 from windrow.core.machine import available_cores
 from windrow.core.system.processes import use_batch_scheduling
 from windrow.io.storage.retries import call_ahead
+from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import Pace, Waiting, WindowData, waiting_of
@@ -72,6 +73,8 @@ class RayClient:
         self._open_count = 0
         self._acknowledged = Place(0, 0)
         self._closed = False
+        # the latest call, whose answer a mixture's shards look at
+        self._heartbeat: Any = None
         self._pending_calls = PendingCalls()
         self.pool = BufferPool(
             RUNS_AHEAD * max(RUN_BYTES, program.batch_rows(batch_rows) * program.estimate.row_bytes)
@@ -194,8 +197,24 @@ class RayClient:
         else:
             fetcher.acknowledge(place)
 
-    def heartbeat(self, *stats: TrainerStats) -> None:
-        notify(self._coordinator.heartbeat, self._shard, *stats)
+    def heartbeat(self, *stats: TrainerStats, waits: bool = False) -> None:
+        if self._job.mixture is not None:
+            self._raise_reply(0.0)
+        self._heartbeat = notify(self._coordinator.heartbeat, self._shard, *stats)
+        if waits and self._job.mixture is not None:
+            self._raise_reply(_ANSWER_SECONDS)
+
+    def _raise_reply(self, seconds: float) -> None:
+        """Raise the error with which the coordinator has answered the last heartbeat, if any."""
+        if self._heartbeat is None or not ray.is_initialized():
+            return
+        ready, _ = ray.wait([self._heartbeat], timeout=seconds)
+        failure: Failure | None = None
+        # a coordinator that has ended is noticed elsewhere
+        with suppress(ray.exceptions.RayError):
+            failure = ray.get(self._heartbeat) if ready else None
+        if failure is not None:
+            failure.rethrow()
 
     def note_delivered(self, row_bytes: float) -> None:
         notify(self._coordinator.note_delivered, row_bytes)

@@ -146,9 +146,10 @@ class Coordinator:
             if incarnation == self._incarnation:
                 self._dispatcher.note_heartbeat(key, copy)
 
-    async def heartbeat(self, shard: int, *stats: TrainerStats) -> None:
+    async def heartbeat(self, shard: int, *stats: TrainerStats) -> Failure | None:
         with self._failing_run():
-            self._core.heartbeat(shard, *stats)
+            return self._core.heartbeat(shard, *stats)
+        return None
 
     async def note_delivered(self, row_bytes: float) -> None:
         with self._failing_run():

@@ -59,8 +59,8 @@ class HostConnection:
     def acknowledge(self, place: Place) -> None:
         self._call("acknowledge", place)
 
-    def heartbeat(self, stats: TrainerStats) -> None:
-        self._call("heartbeat", stats)
+    def heartbeat(self, stats: TrainerStats, *, waits: bool = False) -> None:
+        self._call("heartbeat", stats, waits=waits)
 
     def diagnose(self) -> tuple[str, float]:
         return self._call("diagnose")
@@ -250,9 +250,9 @@ class ReplicaClient:
     def acknowledge(self, place: Place) -> None:
         self._progress.acknowledge(place)
 
-    def heartbeat(self, *stats: TrainerStats) -> None:
+    def heartbeat(self, *stats: TrainerStats, waits: bool = False) -> None:
         for each in stats:
-            self._connection.heartbeat(each)
+            self._connection.heartbeat(each, waits=waits)
 
     def note_delivered(self, row_bytes: float) -> None:
         """Do nothing: transforms run in the host."""

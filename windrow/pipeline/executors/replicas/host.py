@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Collection
 from concurrent.futures import wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import pyarrow as pa
 
-from windrow.core.errors import PlanError, StallError, StateError
+from windrow.core.errors import StallError, StateError
 from windrow.core.shared_batches import SharedBatch, share_batch
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
@@ -90,19 +90,6 @@ class ReplicaHost(HostWindows):
                 state.is_elsewhere = True
             if changed:
                 self._advance()
-
-    def _find(self, reader: Reader) -> ReplicaState:
-        """The replica of a reader, unless another one has taken its place."""
-        state = self._replicas[reader.replica]
-        if state.readers != reader.number:
-            raise PlanError(
-                f"replica {state.name} of shard {self._shard} is being read elsewhere: another process has connected "
-                "as the same replica. Give each process a replica of its own"
-            )
-        return state
-
-    def _is_latest(self, reader: Reader) -> bool:
-        return self._replicas[reader.replica].readers == reader.number
 
     def open_epoch(self, reader: Reader, opening: Opening, *, goes_on: bool = False) -> EpochFacts:
         """A replica opens an epoch at a cursor, the first time or again, and says what it wants of the rows.
@@ -303,9 +290,12 @@ class ReplicaHost(HostWindows):
                 state.place = place
                 self._advance()
 
-    def heartbeat(self, reader: Reader, stats: TrainerStats) -> None:
+    def heartbeat(self, reader: Reader, stats: TrainerStats, *, waits: bool = False) -> None:
         """A replica's consumer is alive; the coordinator is told once for all that are."""
         with self._changed:
+            if self._disagrees:
+                # of other shards too, also to a replica that still has rows
+                self._raise_failure()
             self._lent.collect_released()
             if not self._is_latest(reader):
                 return
@@ -316,7 +306,13 @@ class ReplicaHost(HostWindows):
             if self._reports.keys() >= set(self.connected):
                 told += self._take_reports()
         if told and self._client is not None:
-            self._client.heartbeat(*told)
+            try:
+                self._client.heartbeat(*told, waits=waits)
+            except StateError as error:
+                with self._changed:
+                    self._disagrees = True
+                    self._fail(error)
+                raise
 
     def diagnose(self, reader: Reader) -> tuple[str, float]:
         """Describe what a replica waits for, and return the seconds since the last progress."""
@@ -381,7 +377,9 @@ class ReplicaHost(HostWindows):
             if last:
                 calls.callback(self._preparation.close)
             if client is not None and told:
-                client.heartbeat(*told)
+                # a replica that closes need not hear of shards that disagree
+                with suppress(StateError):
+                    client.heartbeat(*told)
         return last
 
     def end(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.core.errors import WindrowError
+from windrow.core.errors import PlanError, WindrowError
 from windrow.core.shared_batches import SharedPool
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
@@ -21,7 +21,7 @@ from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import CoordinatorClient, Pace, Waiting, WindowData
 from windrow.pipeline.executors.preparation import Preparation
 from windrow.pipeline.executors.replicas.placed_runs import HeldWindow, LentRuns
-from windrow.pipeline.executors.replicas.replica_states import Opening, ReplicaState
+from windrow.pipeline.executors.replicas.replica_states import Opening, Reader, ReplicaState
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.shuffle.kernels.place_rows import MapOutputs
@@ -92,6 +92,19 @@ class HostWindows:
         self._pace = Pace()
 
     # --- what replicas want
+
+    def _find(self, reader: Reader) -> ReplicaState:
+        """The replica of a reader, unless another one has taken its place."""
+        state = self._replicas[reader.replica]
+        if state.readers != reader.number:
+            raise PlanError(
+                f"replica {state.name} of shard {self._shard} is being read elsewhere: another process has connected "
+                "as the same replica. Give each process a replica of its own"
+            )
+        return state
+
+    def _is_latest(self, reader: Reader) -> bool:
+        return self._replicas[reader.replica].readers == reader.number
 
     def _union(self) -> Wanted:
         """What the replicas that have opened an epoch want together."""
