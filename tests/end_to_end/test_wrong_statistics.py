@@ -68,7 +68,7 @@ def test_added_columns_count_even_if_they_pack_well(tmp_path: Path) -> None:
     pq.write_table(pa.table({"key": np.arange(rows)}), tmp_path / "x.parquet", row_group_size=250_000)
     ds = windrow.read_parquet(str(tmp_path), target_block_bytes=1).map_batches(_spread)
     pipe = ds.window(blocks_per_window=2).random_shuffle_each_window(seed=1)
-    pipe = pipe.options(executor="threads", progress=False, memory_limit="2GB")
+    pipe = pipe.options(executor="threads", progress=False, memory_limit="1GB")
     overhead = pipe.explain().budget.overhead
     assert overhead is not None
     with pipe.iterator() as shard:

@@ -38,7 +38,8 @@ def join_documents(plan: LogicalPlan, packing: SequencePacking) -> LogicalPlan:
         )
     if not packing.split_documents:
         raise PlanError(
-            f"{packing}: split_documents=False is not for mixtures: their documents are packed end to end"
+            f"{packing}: split_documents=False is not for mixtures: their documents are packed end to end; to keep "
+            "them whole, write the packed sequences of each source first, and mix the files"
         )
     joined, schema = _name_sources(packing, mixture), plan.read_source.schema
     joined.check_schema(schema)

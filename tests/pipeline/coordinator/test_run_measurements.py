@@ -102,11 +102,23 @@ def test_a_block_that_a_state_leaves_out_has_no_rows(rows: BlockRowCounts) -> No
 )
 def test_what_has_grown_is_told_once(sizes: RowSizes, reason: str) -> None:
     grown = SimpleNamespace(total_bytes=5 * 2**30, window_bytes=2**30, copies=1.0)
-    budget: Any = SimpleNamespace(exact=False, total_bytes=2**30, grown=lambda _: grown)
+    budget: Any = SimpleNamespace(
+        exact=False, total_bytes=2**30, limit_bytes=8 * 2**30, grown=lambda _: grown
+    )
     estimate = MemoryEstimate(budget)
     [warning] = estimate.grow(sizes, memory_bytes=2**31)
     assert warning.startswith(
         f"{reason}: the run needs about 5.0 GiB in total instead of 1.0 GiB; a window takes about 1.0 GiB"
     )
     assert estimate.grow(sizes, memory_bytes=2**31) == []
+    assert estimate.total_bytes == 5 * 2**30
+
+
+def test_what_has_grown_is_not_told_far_below_the_memory_limit() -> None:
+    grown = SimpleNamespace(total_bytes=5 * 2**30, window_bytes=2**30, copies=1.0)
+    budget: Any = SimpleNamespace(
+        exact=False, total_bytes=2**30, limit_bytes=24 * 2**30, grown=lambda _: grown
+    )
+    estimate = MemoryEstimate(budget)
+    assert estimate.grow(RowSizes(row_bytes=2**20, growth=3.0), memory_bytes=2**31) == []
     assert estimate.total_bytes == 5 * 2**30

@@ -64,3 +64,10 @@ def test_what_is_no_whole_sequences_is_refused() -> None:
         windrow.cu_seqlens({"position_ids": np.array([[0, 1]])})
     with pytest.raises(PlanError, match=r"whole sequences .* leave position_ids out of SequenceSlice"):
         windrow.cu_seqlens(np.array([[0, 1, 2, 3]])[:, 2:])
+    with pytest.raises(PlanError, match=r"a position is not the next one: .* whole sequences"):
+        # the parts of rank 0 of two, in two chunks each
+        windrow.cu_seqlens(np.array([[0, 1, 6, 7], [0, 1, 0, 1]]))
+    with pytest.raises(
+        PlanError, match=r"cu_seqlens\(ndarray of shape \(4,\)\): give it .* \(rows, seq_len\)"
+    ):
+        windrow.cu_seqlens(np.array([0, 1, 0, 1]))

@@ -92,10 +92,17 @@ def find_packed(plans: Mapping[str, LogicalPlan], source_column: str | None) -> 
                 f"pack({packing.seq_len}, ...), or none"
             )
         if not other.split_documents or other.boundaries:
-            given = "split_documents=False" if not other.split_documents else "boundaries=True"
+            given, instead = (
+                ("boundaries=True", "call pack(boundaries=True) behind the mixture")
+                if other.split_documents
+                else (
+                    "split_documents=False",
+                    "write the packed sequences of each source first, and mix the files",
+                )
+            )
             raise PlanError(
-                f"mixture: {given} of the source {name!r} is not for mixtures: pack its documents end to end, and tell "
-                "them apart by a column of numbers"
+                f"mixture: {given} of the source {name!r} is not for mixtures: {instead}, or pack documents end to end "
+                "and tell them apart by a column of numbers"
             )
         if other.seq_len != packing.seq_len:
             raise PlanError(

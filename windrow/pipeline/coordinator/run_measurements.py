@@ -27,6 +27,8 @@ from windrow.shuffle.order.token_budget import TokenBudget
 
 # Smaller deviations are within the accuracy of an estimate, and not reported.
 _REPORT_RATIO, _REPORT_BYTES = 1.2, 64 * 2**20
+# of the memory limit: below this, a user has nothing to do
+_REPORT_SHARE = 0.25
 # Margin in suggested sizes, for rows that are larger than those measured so far.
 _SLACK = 1.1
 
@@ -218,7 +220,8 @@ class MemoryEstimate:
         grown = self._budget.grown(sizes)
         self.total_bytes = max(self.total_bytes, grown.total_bytes)
         announced_bytes = self._estimated_bytes
-        if self.total_bytes <= max(_REPORT_RATIO * announced_bytes, announced_bytes + _REPORT_BYTES):
+        least_bytes = max(_REPORT_RATIO * announced_bytes, announced_bytes + _REPORT_BYTES)
+        if self.total_bytes <= max(least_bytes, _REPORT_SHARE * self._budget.limit_bytes):
             return []
         self._estimated_bytes = self.total_bytes
         reason = (

@@ -320,6 +320,7 @@ def _all_lines(stats: Stats) -> list[tuple[str, str]]:
         ("", head),
         ("rates", _all_rates(stats.trainers)),
         *_run_lines(stats.run),
+        *_balance_lines(stats),
     ]
     lines += [
         ("" if at else "sources", str(source)) for at, source in enumerate(stats.sources[:_MAX_SOURCES])
@@ -362,10 +363,18 @@ def _run_lines(run: RunStats) -> Iterator[tuple[str, str]]:
     if run.corrupt_blocks:
         names = ", ".join(run.corrupt_blocks)
         yield "skipped", f"{len(run.corrupt_blocks)} corrupt blocks, {run.corrupt_rows:,} rows: {names}"
-    if run.imbalance:
-        epoch, ratio = max(run.imbalance.items())
-        padded = f"; {run.padding[epoch]:.1%} padding if batches are padded" if epoch in run.padding else ""
-        yield "balance", f"the most expensive shard costs {ratio:.3f} of the mean (epoch {epoch}){padded}"
+
+
+def _balance_lines(stats: Stats) -> Iterator[tuple[str, str]]:
+    """The imbalance of the epoch that the trainer is in; later ones may be prepared."""
+    run, place = stats.run, stats.trainer.place
+    if not run.imbalance:
+        return
+    reached = [epoch for epoch in run.imbalance if place is None or epoch <= place[0]]
+    epoch = max(reached, default=min(run.imbalance))
+    which = "" if stats.sources else f" (epoch {epoch})"
+    padded = f"; {run.padding[epoch]:.1%} padding if batches are padded" if epoch in run.padding else ""
+    yield "balance", f"the most expensive shard costs {run.imbalance[epoch]:.3f} of the mean{which}{padded}"
 
 
 def _trainer_rows(trainers: Sequence[TrainerStats]) -> list[list[str]]:

@@ -92,7 +92,7 @@ def cu_seqlens(position_ids: Any) -> tuple[Any, int]:
     Raises
     ------
     PlanError
-        If it is not an array, or a sequence does not begin at position 0, such as a slice of one.
+        If it is no array of two dimensions, or not of whole sequences, such as slices of some.
 
     Examples
     --------
@@ -101,22 +101,23 @@ def cu_seqlens(position_ids: Any) -> tuple[Any, int]:
     >>> windrow.cu_seqlens(np.array([[0, 1, 0, 1], [0, 1, 2, 0]]))
     (array([0, 2, 4, 7, 8], dtype=int32), 3)
     """
-    if not hasattr(position_ids, "reshape"):
+    if getattr(position_ids, "ndim", None) != 2:
+        shape = tuple(getattr(position_ids, "shape", ()))
         raise PlanError(
-            f"cu_seqlens({type(position_ids).__name__}): give it an array or a tensor, such as batch['position_ids']"
+            f"cu_seqlens({type(position_ids).__name__}{f' of shape {shape}' if shape else ''}): give it an array or a "
+            "tensor of (rows, seq_len), such as batch['position_ids']"
         )
     flat = position_ids.reshape(-1)
-    if not len(flat):
-        firsts = flat
-    elif not bool((position_ids.reshape(len(position_ids), -1)[:, 0] == 0).all()):
+    begins = flat == 0
+    follows = begins[1:] | (flat[1:] - flat[:-1] == 1)
+    if not bool((position_ids[:, :1] == 0).all() & follows.all()):
         raise PlanError(
-            "cu_seqlens: a sequence does not begin at position 0: give it whole sequences of pack(boundaries=True), "
-            "and leave position_ids out of SequenceSlice(columns=...)"
+            "cu_seqlens: a sequence does not begin at position 0, or a position is not the next one: give it whole "
+            "sequences of pack(boundaries=True), and leave position_ids out of SequenceSlice(columns=...)"
         )
-    else:
-        firsts = (flat == 0).nonzero()
+    firsts = begins.nonzero()
     if isinstance(flat, np.ndarray):
-        found = np.append(firsts[0] if len(flat) else firsts, len(flat)).astype(np.int32)
+        found = np.append(firsts[0], len(flat)).astype(np.int32)
         return found, int(np.diff(found).max(initial=0))
     starts = firsts.reshape(-1).int()
     bounds = starts.new_full((len(starts) + 1,), len(flat))
