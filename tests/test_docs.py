@@ -156,6 +156,20 @@ def test_mesh_script_resumes_on_another_mesh(tmp_path: Path) -> None:
     assert _launch(tmp_path, "mesh.py", 4, ["4", "1", "15"], pattern) == ["mesh of 4 x 1: rows 2048 to 3840"]
 
 
+@pytest.mark.nightly
+def test_language_model_script_resumes_on_another_mesh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_snippets(PAGES["guides/language-models.md"])
+    wait_for_readers()
+    script = DOCS / "examples" / "language_model.py"
+    (tmp_path / script.name).write_text(script.read_text(encoding="utf-8"))
+    pattern = re.compile(r"mesh of .*(?=, \d+% prose)")
+    assert _launch(tmp_path, script.name, 4, ["2", "2", "4"], pattern) == ["mesh of 2 x 2: steps 1 to 4"]
+    assert _launch(tmp_path, script.name, 4, ["4", "1", "8"], pattern) == ["mesh of 4 x 1: steps 5 to 8"]
+
+
 @pytest.mark.parametrize("source", ["generated", "flights"])
 def test_shuffle_example_finds_what_a_shuffle_gains(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
