@@ -237,6 +237,7 @@ def test_explain_and_stats_tell_of_documents_and_tokens() -> None:
     assert state["row"] == 5 * 8 * 4
     begun = [entry[2] for entry in state["mixture"]["sources"]]
     assert [web.rows, code.rows] == begun
+    assert str(web).startswith(f"web {begun[0]} documents (")
     assert sum(begun) == state["mixture"]["joined"][0]
     assert web.passes == begun[0] // 8
     assert abs(web.achieved - 0.75) < 13 / 160

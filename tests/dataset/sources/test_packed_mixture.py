@@ -187,6 +187,7 @@ def test_explain_and_stats_count_sequences() -> None:
         web, code = shard.stats().sources
         assert (web.rows, web.passes, web.share, web.achieved) == (30, 3, 0.75, 0.75)
         assert (code.rows, code.passes) == (10, 1)
+        assert str(code).startswith("code 10 sequences (")
         state = shard.state_dict()
     # as everywhere with pack, the state's row counts tokens
     assert (state["row"], state["packing"]) == (5 * 8 * 4, "4")

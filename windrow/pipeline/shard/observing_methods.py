@@ -59,10 +59,12 @@ class ObservingMethods(BaseShard):
         begins = leg.point_at(row).counts
         of_tokens = sum(each.tokens or 0 for _, each in state.sources)
         waits = {each.name: each.wait_seconds for each in run.sources}
+        packed = "sequences" if mixture.sources[0].seq_len else "rows"
         return tuple(
             SourceStats(
                 name=name,
                 rows=each.rows,
+                counted="documents" if mixture.joined is not None else packed,
                 passes=each.rows // source.pass_rows,
                 share=each.weight / total,
                 achieved=(

@@ -160,6 +160,8 @@ class SourceStats:
         Its part of the rows since shares last changed, of the tokens with shares of tokens; NaN before there are any.
     wait_seconds
         Time that trainers waited for rows of this source while all others were ready, as they last reported.
+    counted
+        What ``rows`` counts: ``"rows"``, ``"sequences"`` or ``"documents"``.
 
     Examples
     --------
@@ -177,10 +179,11 @@ class SourceStats:
     share: float
     achieved: float
     wait_seconds: float = 0.0
+    counted: str = "rows"
 
     def __str__(self) -> str:
         achieved = "" if isnan(self.achieved) else f", {100 * self.achieved:.4g} % so far"
-        return f"{self.name} {self.rows:,} rows ({100 * self.share:.4g} %{achieved}; {self.passes:,} passes)"
+        return f"{self.name} {self.rows:,} {self.counted} ({100 * self.share:.4g} %{achieved}; {self.passes:,} passes)"
 
 
 @dataclass(frozen=True)
