@@ -193,7 +193,11 @@ def find_changed(then: MixedState, now: MixedState) -> Iterator[tuple[str, str, 
     before = dict(then.sources)
     for name, source in now.sources:
         if name in before and before[name].digest != source.digest:
-            yield f"source {name!r}: data, windows, filter or seed", before[name].digest[:8], source.digest[:8]
+            yield (
+                f"source {name!r}: data, windows, filter or seed",
+                before[name].digest[:8],
+                source.digest[:8],
+            )
 
 
 def warn_about_renamed(then: MixedState, now: MixedState) -> None:
