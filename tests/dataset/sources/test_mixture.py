@@ -318,10 +318,10 @@ def test_replicas_hear_of_a_change_of_shares_that_is_missed(monkeypatch: pytest.
         iterators = [each.iter_batches(batch_size=6) for each in readers]
         for each in iterators:
             next(each)
-        for each in readers[:2]:
-            each.set_shares({"web": 1, "books": 9})
-        for each in iterators[:2]:
-            next(each)
+        for shard in readers[:2]:
+            shard.set_shares({"web": 1, "books": 9})
+        for own in iterators[:2]:
+            next(own)
         for each in (*iterators[2:], *iterators[:2]):
             with pytest.raises(StateError, match="called at row 12, so"):
                 read_steps(each, 100)
