@@ -327,6 +327,56 @@ def test_replicas_hear_of_a_change_of_shares_that_is_missed(monkeypatch: pytest.
                 read_steps(each, 100)
 
 
+def test_a_shard_that_goes_back_has_not_missed_what_it_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_reader, "_HEARTBEAT_SECONDS", 0.0)
+    shards = large_rounds().options(executor="threads").split(2)
+    with ExitStack() as opened:
+        for shard in shards:
+            opened.enter_context(shard)
+
+        def read(steps: int) -> list[list[int]]:
+            iterators = [shard.iter_batches(batch_size=6) for shard in shards]
+            return [next(each)["id"].tolist() for _ in range(steps) for each in iterators]
+
+        read(3)
+        state = shards[0].state_dict()
+        expected = read(10)
+        for shard in shards:
+            shard.set_shares({"web": 1, "books": 9})
+        read(3)
+        # one after the other, as ranks do that do not wait for each other
+        for shard in shards:
+            shard.load_state_dict(state)
+            next(shard.iter_batches(batch_size=6))
+        for shard in shards:
+            shard.load_state_dict(state)
+        assert read(10) == expected
+        # with a change at a row that was passed before
+        for shard in shards:
+            shard.load_state_dict(state)
+            shard.set_shares({"web": 9, "books": 1})
+            # what a heartbeat tells that comes before the first batch
+            assert shard._consumer.totals.stats().place is None
+        assert read(10) != expected
+
+
+def test_every_replica_hears_of_it_at_the_end() -> None:
+    """Each by itself, before the others of its shard come to the end."""
+    shards = large_rounds().options(executor="threads").split(2, replicas=2)
+    with ExitStack() as opened:
+        readers = [opened.enter_context(each) for replicas in shards for each in replicas]
+        iterators = [each.iter_batches(batch_size=1_900) for each in readers]
+        for each in iterators:
+            next(each)
+        for shard in readers[:2]:
+            shard.set_shares({"web": 1, "books": 9})
+        for own in iterators[:2]:
+            next(own)
+        for each in iterators[2:]:
+            with pytest.raises(StateError, match="called at row 3,800, so"):
+                list(each)
+
+
 def test_an_end_that_a_shard_comes_to_without_a_change_of_shares_is_an_error() -> None:
     """However little is left to read: there may be no other call to learn of it."""
     left, right = large_rounds().options(executor="threads").split(2)

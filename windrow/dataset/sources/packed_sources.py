@@ -92,14 +92,11 @@ def find_packed(plans: Mapping[str, LogicalPlan], source_column: str | None) -> 
                 f"pack({packing.seq_len}, ...), or none"
             )
         if not other.split_documents or other.boundaries:
-            given, instead = (
-                ("boundaries=True", "call pack(boundaries=True) behind the mixture")
-                if other.split_documents
-                else (
-                    "split_documents=False",
-                    "write the packed sequences of each source first, and mix the files",
-                )
-            )
+            if other.split_documents:
+                given, instead = "boundaries=True", "call pack(boundaries=True) behind the mixture"
+            else:
+                given = "split_documents=False"
+                instead = "write the packed sequences of each source first, and mix the files"
             raise PlanError(
                 f"mixture: {given} of the source {name!r} is not for mixtures: {instead}, or pack documents end to end "
                 "and tell them apart by a column of numbers"

@@ -109,6 +109,7 @@ class Driver:
         if legs is not None:
             self._follow_destinations()
             check_shares(legs, shard, cursor, rest, self._scheduler)
+            legs.note_reader(cursor.epoch, shard)
             if legs.open(cursor, rest):
                 self._handle(Replanned(cursor.epoch))
         self.admit(cursor, cursor.passed(self._program.job.sequence_rows))

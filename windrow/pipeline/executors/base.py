@@ -173,7 +173,7 @@ class CoordinatorClient(Protocol):
         """Report that the consumer is alive: it takes rows or waits for them, and what it has received.
 
         A shard with replicas reports what each of some of them has received. Raises a StateError if a change of a
-        mixture's shares was missed, here or by another shard, for which the last call of an epoch ``waits``.
+        mixture's shares was missed, here or by another shard. With ``waits``, it waits for the coordinator's answer.
         """
 
     def note_delivered(self, row_bytes: float) -> None:

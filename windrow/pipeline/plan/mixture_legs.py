@@ -96,6 +96,8 @@ class MixtureLegs:
         self._most_slices = most_slices
         # what `Mixture.leg` plans them from; the mixture keeps the plans of the latest
         self._opened: dict[int, LegStart] = {}
+        # the shards that have opened each, and have not gone back since
+        self._readers: dict[int, set[int]] = {}
         self._parts: dict[int, EpochParts] = {}
         self._measured: dict[int, MeasuredLeg] = {}
         self._joined: dict[int, JoinedPlaces] = {}
@@ -183,12 +185,21 @@ class MixtureLegs:
         own, other = self.leg(cursor.epoch), plan_leg(self.mixture, *self._start_of(cursor, assignment))
         return not (own.agrees(other) and _groups_from(own, other.row) == _groups_from(other, other.row))
 
+    def note_reader(self, epoch: int, shard: int) -> None:
+        """A shard opens an epoch, so it has discarded those behind it, if it comes from an earlier state."""
+        for later in self._readers.keys() - {*range(epoch + 1)}:
+            self._readers[later].discard(shard)
+        self._readers.setdefault(epoch, set()).add(shard)
+
     def is_open(self, epoch: int) -> bool:
         """Whether an epoch has been planned: not yet where a restarted coordinator has not heard of it again."""
         return epoch in self._opened
 
     def passed_change(self, epoch: int, row: int) -> int | None:
-        """The first row at which a later epoch changed shares, if ``row`` of this one lies behind it, else None."""
+        """The first row at which a later epoch changed shares, if ``row`` of this one lies behind it, else None.
+
+        Epochs that all of their shards have discarded do not count.
+        """
         if not self.is_open(epoch):
             return None
         own = self.leg(epoch)
@@ -197,7 +208,7 @@ class MixtureLegs:
         later = sorted(
             (start[1], other)
             for other, start in self._opened.items()
-            if other > epoch and own.row <= start[1] < row
+            if other > epoch and own.row <= start[1] < row and self._readers.get(other, True)
         )
         return next((first for first, other in later if not own.agrees(self.leg(other))), None)
 

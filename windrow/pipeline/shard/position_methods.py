@@ -89,6 +89,7 @@ class PositionMethods(BaseShard):
             # a new connection ignores late reports from the old position
             self._connection.disconnect()
             self._position.move(cursor)
+            self._consumer.totals.move()
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Change the shares of a mixture's sources from the next step on.
@@ -111,10 +112,10 @@ class PositionMethods(BaseShard):
         Notes
         -----
         If another shard has set other shares, or after another step, the next batch raises a `StateError` on the shard
-        that comes later. A shard that does not call this while others do reads on with the old shares, for about a
-        second or, if steps take longer, three of them. Then the next batch of each shard raises a `StateError`, and so
-        does the end of the mixture. With ``executor="threads"`` in several processes, each reads by itself, and none
-        can tell.
+        that comes later. A shard that does not call this while others do reads on with the old shares, for about two
+        seconds, or three steps if those take longer. Then the next batch of each shard raises a `StateError`, and so
+        does the end of the mixture on a shard that comes to it later. With ``executor="threads"`` in several processes,
+        each reads by itself, and no process can detect it.
 
         Examples
         --------

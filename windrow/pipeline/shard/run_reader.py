@@ -187,9 +187,10 @@ class RunReader:
     def leave_epoch(self, *, whole: bool) -> None:
         """Acknowledge the whole epoch, and report what the consumer has received; ``whole``: to its end.
 
-        Raises a StateError at an end that shards of a mixture come to with different shares.
+        Raises a StateError if shards of a mixture reach their end with different shares.
         """
         self.client.acknowledge(Place(self.facts.epoch + 1, 0))
+        # a loop that was left early has nobody to tell
         with nullcontext() if whole else suppress(StateError):
             self.client.heartbeat(self.consumer.report(), waits=whole)
 

@@ -291,6 +291,10 @@ class Totals:
         unknown = self._short_seconds + known.pop(OTHER, 0.0)
         return add_seconds(known, self._divide_short(unknown, self._short_converting)) if unknown else known
 
+    def move(self) -> None:
+        """The shard goes on from a state: it has not read up to the place of before any more."""
+        self._place = None
+
     def end(self, reader: Received) -> None:
         """The open epoch has ended."""
         if self._reader() is reader:

@@ -286,7 +286,7 @@ def _advise(
         advice = [
             "move fewer bytes: read only the columns that are needed with columns=, or drop others before the shuffle",
             "use narrower types",
-            "let tasks run where trainers do: shard() sees to that, and split() with locality_hints=",
+            "let tasks run where trainers do: use shard(), or split(locality_hints=...)",
         ]
     elif cause == PREPARE:
         inside = [name for name in facts.after if name not in facts.in_processes]

@@ -373,8 +373,9 @@ def _balance_lines(stats: Stats) -> Iterator[tuple[str, str]]:
     run, place = stats.run, stats.trainer.place
     if not run.imbalance:
         return
-    reached = [epoch for epoch in run.imbalance if place is None or epoch <= place[0]]
+    reached = [epoch for epoch in run.imbalance if place is not None and epoch <= place[0]]
     epoch = max(reached, default=min(run.imbalance))
+    # a mixture has one epoch
     which = "" if stats.sources else f" (epoch {epoch})"
     padded = f"; {run.padding[epoch]:.1%} padding if batches are padded" if epoch in run.padding else ""
     yield "balance", f"the most expensive shard costs {run.imbalance[epoch]:.3f} of the mean{which}{padded}"

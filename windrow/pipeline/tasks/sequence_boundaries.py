@@ -92,7 +92,7 @@ def cu_seqlens(position_ids: Any) -> tuple[Any, int]:
     Raises
     ------
     PlanError
-        If it is no array of two dimensions, or not of whole sequences, such as slices of some.
+        If it is not a two-dimensional array of whole sequences.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def cu_seqlens(position_ids: Any) -> tuple[Any, int]:
     >>> windrow.cu_seqlens(np.array([[0, 1, 0, 1], [0, 1, 2, 0]]))
     (array([0, 2, 4, 7, 8], dtype=int32), 3)
     """
-    if getattr(position_ids, "ndim", None) != 2:
+    if getattr(position_ids, "ndim", None) != 2 or not hasattr(position_ids, "reshape"):
         shape = tuple(getattr(position_ids, "shape", ()))
         raise PlanError(
             f"cu_seqlens({type(position_ids).__name__}{f' of shape {shape}' if shape else ''}): give it an array or a "

@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 class Pieces(NamedTuple):
     """Rows of microbatches of steps, where those of one stand together in a shard's stream; (pieces,) each.
 
-    ``ends``: whether no later rows belong to the step. ``costs`` are those of whole microbatches.
+    None is empty. ``ends``: whether no later rows belong to the step. ``costs`` are those of whole microbatches.
     """
 
     steps: Ints

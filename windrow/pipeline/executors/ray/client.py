@@ -73,7 +73,7 @@ class RayClient:
         self._open_count = 0
         self._acknowledged = Place(0, 0)
         self._closed = False
-        # the latest call, whose answer a mixture's shards look at
+        # the latest heartbeat; shards of a mixture check its reply
         self._heartbeat: Any = None
         self._pending_calls = PendingCalls()
         self.pool = BufferPool(

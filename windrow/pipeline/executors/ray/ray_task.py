@@ -74,7 +74,7 @@ class _HeartbeatThread:
                 with suppress(Exception):
                     heartbeat = current[0]
                     method = _find_coordinator(heartbeat.coordinator).task_heartbeat
-                    # Ray would repeat it, and print that
+                    # once the coordinator has ended, Ray would repeat the call, and print that it does
                     method = method.options(max_task_retries=0)
                     method.remote(heartbeat.incarnation, heartbeat.key, heartbeat.copy)
 

@@ -59,7 +59,7 @@ class HostMeeting:
         self._shard = shard
         self._node = node
         self._places: dict[int, str] = {}
-        # those that read here, or did, as of the last meeting
+        # the replicas that this host had at the last meeting, or before
         self._told: set[int] = set()
 
     @property
@@ -73,7 +73,7 @@ class HostMeeting:
         known = self._tell(self._node, self._host.connected)
         if known is None:
             return
-        # hosts on other nodes wait for one that has closed here before any meeting, of so little that it read
+        # A replica may have closed before the first meeting. Hosts on other nodes wait until they hear of it.
         missed = [number for number in self._closed_here() if number not in known]
         if missed:
             known = self._tell(self._node, missed) or known

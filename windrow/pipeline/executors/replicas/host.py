@@ -294,7 +294,7 @@ class ReplicaHost(HostWindows):
         """A replica's consumer is alive; the coordinator is told once for all that are."""
         with self._changed:
             if self._disagrees:
-                # of other shards too, also to a replica that still has rows
+                # a replica that still has rows learns of it here
                 self._raise_failure()
             self._lent.collect_released()
             if not self._is_latest(reader):
@@ -303,7 +303,8 @@ class ReplicaHost(HostWindows):
             # one that reports a second time does not wait for those that are silent
             told = self._take_reports() if reader.replica in self._reports else []
             self._reports[reader.replica] = stats
-            if self._reports.keys() >= set(self.connected):
+            # the answer to the last report of a replica is for it, whatever the others report
+            if waits or self._reports.keys() >= set(self.connected):
                 told += self._take_reports()
         if told and self._client is not None:
             try:
