@@ -342,15 +342,21 @@ def test_a_shard_that_goes_back_has_not_missed_what_it_discarded(monkeypatch: py
         state = shards[0].state_dict()
         expected = read(10)
         for shard in shards:
+            shard.load_state_dict(state)
+        read(5)
+        for shard in shards:
             shard.set_shares({"web": 1, "books": 9})
         read(3)
-        # one after the other, as ranks do that do not wait for each other
+        # one after the other, as ranks do that do not wait for each other: the run goes on
+        iterators, found = [], []
         for shard in shards:
             shard.load_state_dict(state)
-            next(shard.iter_batches(batch_size=6))
-        for shard in shards:
-            shard.load_state_dict(state)
-        assert read(10) == expected
+            iterators.append(shard.iter_batches(batch_size=6))
+            found.append(next(iterators[-1])["id"].tolist())
+        found += [next(each)["id"].tolist() for _ in range(9) for each in iterators]
+        assert found == expected
+        for each in iterators:
+            each.close()
         # with a change at a row that was passed before
         for shard in shards:
             shard.load_state_dict(state)
