@@ -48,7 +48,8 @@ def test_what_runs_in_processes_gets_more_of_them(cause: str) -> None:
     facts = replace(RAY, before=("map(f)",), after=("map(g)",), in_processes=("map(f)", "map(g)"))
     tasks = TaskProfile(functions={"map(f)": 1.0})
     found = find_bottleneck([trainer(**{cause: 6.0})], facts, tasks)
-    assert "more workers with ActorPool(max_size=)" in found.sentence
+    name = "map(f)" if cause == "transform" else "map(g)"
+    assert f"ive {name} more workers with ActorPool(max_size=)" in found.sentence
     assert "compute=" not in found.sentence
     apart = replace(facts, in_processes=())
     assert 'compute="processes"' in find_bottleneck([trainer(**{cause: 6.0})], apart, tasks).sentence

@@ -29,8 +29,8 @@ from windrow.pipeline.statistics.phases import DEVICE
 UNCOUNTED = (
     "the number of rows of an epoch is not known yet, because a filter, a row-changing transform, pack(), "
     'on_error="skip" or a format that does not store row counts (such as CSV or JSON) determines it while reading: '
-    "read an epoch first. (count() on the dataset returns the number of rows; it reads the data once where the "
-    "metadata does not suffice.)"
+    "read an epoch first, or write the rows that stay, and read those. count() on the dataset returns the number of "
+    "rows, and reads the data once where the metadata does not suffice; the pipeline does not know them by that."
 )
 
 

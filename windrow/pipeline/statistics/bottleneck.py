@@ -39,7 +39,7 @@ _NO_TASKS = TaskProfile()
 _UNCOMPRESSED = "uncompressed"
 _CACHE = 'decoded blocks with options(cache="memory") or options(cache="disk")'
 _PROCESSES = 'compute="processes" or ActorPool(...)'
-_MORE_PROCESSES = "give it more workers with ActorPool(max_size=)"
+_MORE_PROCESSES = "give {} more workers with ActorPool(max_size=)"
 _FAST_CODECS = ("lz4", "snappy", _UNCOMPRESSED)
 
 _SUBJECTS = {
@@ -276,7 +276,9 @@ def _advise(
         in_processes = slow in facts.in_processes
         advice = [
             f"let {slow} work on more rows at once (map_batches with batch_size=None, and vectorised code)",
-            _MORE_PROCESSES if in_processes else f"run it in processes of its own with {_PROCESSES}",
+            _MORE_PROCESSES.format(slow)
+            if in_processes
+            else f"run it in processes of its own with {_PROCESSES}",
             "write its result once and read that",
         ]
     elif cause == SHUFFLE:
@@ -292,7 +294,7 @@ def _advise(
         inside = [name for name in facts.after if name not in facts.in_processes]
         what = ", ".join(inside) or "them"
         advice = [
-            _MORE_PROCESSES
+            _MORE_PROCESSES.format(", ".join(facts.after))
             if facts.after and not inside
             else f"run {what} in processes of their own with {_PROCESSES}, so that the trainer's process keeps its GIL",
             "vectorise",

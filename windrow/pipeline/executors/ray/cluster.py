@@ -247,6 +247,6 @@ def format_starvation_warning() -> str:
     cpus = ray.cluster_resources().get("CPU", 0)
     return (
         f"no CPU of the cluster is free ({cpus:g} in all): data tasks run with num_cpus=0, at most one at a time "
-        "per core of a node, and compete with the processes that hold the CPUs. Give trainers num_cpus=0, or "
-        "the cluster more CPUs"
+        "per core of a node, and compete with the processes that hold the CPUs. Give trainers num_cpus=0, "
+        "pools of transforms fewer actors or num_cpus=0.5, or the cluster more CPUs"
     )
