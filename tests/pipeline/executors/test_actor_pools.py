@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import time
@@ -322,7 +323,8 @@ def test_actors_that_die_behind_the_shuffle_lose_nothing(numbers: Path, tmp_path
 
 @pytest.mark.nightly
 def test_a_coordinator_that_dies_gets_new_pools(numbers: Path) -> None:
-    # those of other tests' runs
+    # those of other tests' runs, which the tracebacks of errors may hold
+    gc.collect()
     assert eventually(lambda: not _alive("Coordinator")), f"coordinators are left: {_alive('Coordinator')}"
     pipe = shuffled(numbers, epochs=6).map_batches(
         Model, fn_constructor_args=(1, 0.1), compute=windrow.ActorPool(2), num_cpus=0.3
