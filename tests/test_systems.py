@@ -38,8 +38,9 @@ LINUX_TESTS = {
     "win32": (
         # worker processes, and replicas of a shard
         "tests/dataset/sources/test_joined_mixture.py::test_shards_and_replicas_read_one_mixture",
+        "tests/dataset/sources/test_missed_shares.py::test_every_replica_hears_of_it_at_the_end",
+        "tests/dataset/sources/test_missed_shares.py::test_replicas_hear_of_a_change_of_shares_that_is_missed",
         "tests/dataset/sources/test_mixture.py::test_replicas_get_the_same_batches_also_after_a_change",
-        "tests/dataset/sources/test_mixture.py::test_replicas_hear_of_a_change_of_shares_that_is_missed",
         "tests/dataset/sources/test_packed_mixture.py::test_replicas_get_the_same_sequences",
         "tests/dataset/transforms/test_media_methods.py::test_a_pool_decodes_the_same_rows",
         "tests/dataset/transforms/test_media_methods.py::test_worker_processes_make_the_same_rows",

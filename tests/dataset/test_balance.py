@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -49,6 +50,16 @@ def test_rows_of_a_step_are_the_same_and_cost_about_the_same(pipe: windrow.Datas
     found = shards[0].stats().run.imbalance[0]
     assert found == pytest.approx((costs.max(axis=1) / costs.mean(axis=1)).mean())
     assert "of the mean (epoch" in str(shards[0].stats())
+
+
+def test_statistics_are_of_the_epoch_that_the_trainer_is_in(pipe: windrow.DatasetPipeline) -> None:
+    with pipe.iterator() as shard:
+        batches = shard.iter_batches(batch_size=8, balance=windrow.Balance("tokens"))
+        next(batches)
+        stats = shard.stats()
+        # as if later epochs had been prepared
+        ahead = replace(stats, run=replace(stats.run, imbalance={0: 1.25, 1: 1.5}))
+        assert "costs 1.250 of the mean (epoch 0)" in str(ahead)
 
 
 @pytest.mark.parametrize("arguments", [{"batch_size": 8}, {"token_budget": 400}])
