@@ -293,9 +293,6 @@ class ReplicaHost(HostWindows):
     def heartbeat(self, reader: Reader, stats: TrainerStats, *, waits: bool = False) -> None:
         """A replica's consumer is alive; the coordinator is told once for all that are."""
         with self._changed:
-            if self._disagrees:
-                # a replica that still has rows learns of it here
-                self._raise_failure()
             self._lent.collect_released()
             if not self._is_latest(reader):
                 return
@@ -307,13 +304,7 @@ class ReplicaHost(HostWindows):
             if waits or self._reports.keys() >= set(self.connected):
                 told += self._take_reports()
         if told and self._client is not None:
-            try:
-                self._client.heartbeat(*told, waits=waits)
-            except StateError as error:
-                with self._changed:
-                    self._disagrees = True
-                    self._fail(error)
-                raise
+            self._client.heartbeat(*told, waits=waits)
 
     def diagnose(self, reader: Reader) -> tuple[str, float]:
         """Describe what a replica waits for, and return the seconds since the last progress."""

@@ -72,7 +72,7 @@ class HostWindows:
         # whether there has been a client of the coordinator
         self.was_opened = False
         self._failure: BaseException | None = None
-        # whether replicas, or shards of a mixture, read in different ways, which does not pass
+        # whether replicas disagree, which does not pass
         self._disagrees = False
         # the epoch that is open at the coordinator
         self._facts: EpochFacts | None = None
