@@ -14,7 +14,7 @@ from windrow.io.formats.image_pixels import PixelFormat, check_size, load_pillow
 from windrow.io.storage.path_contents import PathReader
 from windrow.pipeline.tasks.media.av_errors import load_av
 from windrow.pipeline.tasks.media.column_contents import describe_wrong_type
-from windrow.pipeline.tasks.media.column_decoder import ColumnDecoder
+from windrow.pipeline.tasks.media.column_decoder import ColumnDecoder, OnError, check_on_error
 from windrow.pipeline.tasks.media.decode_audio import AudioCrop, DecodeAudio
 from windrow.pipeline.tasks.media.decode_images import DecodeImages
 from windrow.pipeline.tasks.media.decode_video import DecodeVideo, Sampling
@@ -46,6 +46,7 @@ class MediaMethods(TextMethods):
         interpolation: Interpolation = "bilinear",
         exif_orientation: bool = False,
         reducing_gap: float | None = None,
+        on_error: OnError = "raise",
         output_column: str | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -101,8 +102,8 @@ class MediaMethods(TextMethods):
         PlanError
             If an argument is invalid, or Pillow is not installed.
         TransformError
-            While rows are read, if an image cannot be decoded; it names the column, and the file, row group
-            and row where that is known. ``write_*(failed_rows=)`` puts such rows aside.
+            While rows are read, if an image cannot be decoded and ``on_error`` is ``"raise"``; it names the column,
+            and the file, row group and row where that is known. ``write_*(failed_rows=)`` puts such rows aside.
 
         Examples
         --------
@@ -122,6 +123,9 @@ class MediaMethods(TextMethods):
         [torch.Size([2, 16, 24, 3])]
         >>> [image.shape for image in ds.decode_images("image").take_batch()["image"]]
         [(30, 40, 3), (30, 40, 3)]
+        >>> mixed = windrow.from_items([{"image": encode("red")}, {"image": b"no image"}])
+        >>> mixed.decode_images("image", size=24, on_error="drop").count()
+        1
         """
         load_pillow("decode_images()")
         self._check_input(column, "decode_images", describe_wrong_type)
@@ -143,6 +147,7 @@ class MediaMethods(TextMethods):
             column,
             _output(column, output_column, "decode_images"),
             PathReader(filesystem, storage_options),
+            on_error,
             pixels,
             framing,
             exif_orientation,
@@ -158,6 +163,7 @@ class MediaMethods(TextMethods):
         channels: int = 1,
         samples: int | None = None,
         crop: AudioCrop = "start",
+        on_error: OnError = "raise",
         output_column: str | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -183,7 +189,7 @@ class MediaMethods(TextMethods):
         crop
             Which part is cut out of longer audio: ``"start"``, ``"center"`` or ``"random"``. Random places depend on
             the position of the row, as in `decode_images`.
-        output_column, filesystem, storage_options, **options
+        on_error, output_column, filesystem, storage_options, **options
             As in `decode_images`.
 
         Raises
@@ -211,6 +217,7 @@ class MediaMethods(TextMethods):
             column,
             _output(column, output_column, "decode_audio"),
             PathReader(filesystem, storage_options),
+            on_error,
             check_count(sample_rate, "sample_rate"),
             channels,
             None if samples is None else check_count(samples, "samples", "or None for all"),
@@ -234,6 +241,7 @@ class MediaMethods(TextMethods):
         flip: float = 0.0,
         interpolation: Interpolation = "bilinear",
         apply_rotation: bool = False,
+        on_error: OnError = "raise",
         output_column: str | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -262,7 +270,7 @@ class MediaMethods(TextMethods):
             As in `decode_images`; random numbers depend on the position of the row.
         apply_rotation
             Turn frames by the multiple of 90 degrees that the file notes, as players do. Phones note one.
-        output_column, filesystem, storage_options, **options
+        on_error, output_column, filesystem, storage_options, **options
             As in `decode_images`.
 
         Raises
@@ -307,6 +315,7 @@ class MediaMethods(TextMethods):
             column,
             _output(column, output_column, "decode_video"),
             PathReader(filesystem, storage_options),
+            on_error,
             check_count(frames, "frames"),
             sampling,
             check_count(stride, "stride"),
@@ -317,7 +326,8 @@ class MediaMethods(TextMethods):
         return self._decoded("decode_video", fn, options)
 
     def _decoded(self: Self, caller: str, fn: ColumnDecoder, options: MediaOptions) -> Self:
-        return self._made(caller, fn.column, fn, fn.draws > 0, options)
+        check_on_error(fn.on_error, caller)
+        return self._made(caller, fn.column, fn, fn.draws > 0, options, preserves_rows=fn.on_error != "drop")
 
 
 def _output(column: str, given: str | None, caller: str) -> str:

@@ -130,12 +130,21 @@ class TextMethods(ColumnMethods):
             if wrong is not None:
                 raise PlanError(f"{caller}: column {name!r} {wrong}")
 
-    def _made(self: Self, caller: str, column: str, fn: Any, rng: bool, options: MediaOptions) -> Self:
+    def _made(
+        self: Self,
+        caller: str,
+        column: str,
+        fn: Any,
+        rng: bool,
+        options: MediaOptions,
+        preserves_rows: bool = True,
+    ) -> Self:
         return self._mapped(
             MapBatches(
                 fn,
                 "pyarrow",
                 options.get("batch_size"),
+                preserves_rows=preserves_rows,
                 rng=rng,
                 compute=options.get("compute"),
                 resources=take_resources(options, MediaOptions, caller),

@@ -133,6 +133,11 @@ def test_errors_name_column_and_row(tmp_path: Path) -> None:
     match = r"row 1 of its batch.*the value of column 'sound' cannot be decoded as audio \(InvalidDataError"
     with pytest.raises(TransformError, match=match):
         made.take_batch()
+    for on_error, rows in (("null", [0, 1, 2]), ("drop", [0, 2])):
+        kept: Any = dataset([FILES[0], b"no sound", FILES[1]])
+        kept = kept.decode_audio("sound", sample_rate=RATE, on_error=on_error).to_arrow()
+        assert kept["row"].to_pylist() == rows
+        assert kept["sound"].null_count == len(rows) - 2
     with pytest.warns(RuntimeWarning, match="failed for 1 row"):
         made.write_parquet(tmp_path / "out", failed_rows=tmp_path / "failed")
     assert windrow.read_parquet(tmp_path / "failed").to_arrow()["row"].to_pylist() == [1]

@@ -172,6 +172,10 @@ def test_errors_name_column_and_row() -> None:
     made = dataset([VIDEOS[0], b"no video"]).decode_video("clip", frames=1, size=8)
     with pytest.raises(TransformError, match=r"row 1 of its batch.*column 'clip' cannot be decoded as video"):
         made.take_batch()
+    kept = (
+        dataset([VIDEOS[0], b"no video"]).decode_video("clip", frames=1, size=8, on_error="null").to_arrow()
+    )
+    assert kept["clip"].is_valid().to_pylist() == [True, False]
 
 
 def test_functions_can_be_pickled() -> None:

@@ -6,11 +6,14 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.chosen_rows import filter_rows
+from windrow.core.errors import PlanError
 from windrow.io.formats.image_pixels import ImageError
 from windrow.io.storage.path_contents import PathReader
 from windrow.pipeline.tasks.media.column_contents import Content, read_contents
@@ -19,9 +22,15 @@ from windrow.pipeline.tasks.row_functions import RowError, RowFunction, check_pr
 from windrow.pipeline.tasks.row_generator import RowGenerator
 
 # what to do about bytes that cannot be decoded
-FIX = "restore it, or drop the row; write_parquet(failed_rows=...) and the like put such rows aside"
+FIX = (
+    "restore it, or leave it out: on_error='null' or 'drop'; write_parquet(failed_rows=...) and the like put such "
+    "rows aside"
+)
 
 Draws = NDArray[Any] | None
+OnError = Literal["raise", "null", "drop"]
+
+_ON_ERROR = ("raise", "null", "drop")
 
 
 class MediaError(Exception):
@@ -36,6 +45,8 @@ class ColumnDecoder(RowFunction):
     # the column of the result; the same name takes the place of the column
     output: str
     paths: PathReader
+    # what becomes of a row whose bytes cannot be decoded
+    on_error: OnError
 
     @property
     @abstractmethod
@@ -53,12 +64,21 @@ class ColumnDecoder(RowFunction):
     def __call__(self, table: pa.Table, *args: Any, rng: RowGenerator | None = None, **kwargs: Any) -> Any:
         """The table with the decoded column; raises a `RowError` at the first row that fails."""
         made = self.empty_column(table.num_rows)
+        kept = np.ones(table.num_rows, np.bool_)
+        at = 0
         for row, (content, draws) in enumerate(self._rows(table, rng)):
             try:
-                made.put(row, self._decode(content, draws))
+                made.put(at, self._decode(content, draws))
             except BaseException as error:
-                raise RowError(row, error) from error
-        columns = dict(zip(table.column_names, table.columns, strict=True))
+                if not self._tolerates(error):
+                    raise RowError(row, error) from error
+                if self.on_error == "drop":
+                    kept[row] = False
+                    continue
+                made.put(at, None)
+            at += 1
+        rows = table if kept.all() else filter_rows(table, pa.array(kept))
+        columns = dict(zip(rows.column_names, rows.columns, strict=True))
         columns[self.output] = made.finish()
         return columns
 
@@ -73,7 +93,8 @@ class ColumnDecoder(RowFunction):
                 try:
                     self._decode(content, draws)
                 except Exception as error:
-                    found.append(RowError(row, error))
+                    if not self._tolerates(error):
+                        found.append(RowError(row, error))
         except Exception:
             return []
         return found
@@ -86,6 +107,13 @@ class ColumnDecoder(RowFunction):
         except TypeError as error:
             raise TypeError(f"column {self.column!r} {error}") from error
 
+    def _tolerates(self, error: BaseException) -> bool:
+        """Whether a row is null or left out for an error: its bytes are at fault, and no library is missing."""
+        cause = error.__cause__
+        if self.on_error == "raise" or not isinstance(cause, (ImageError, MediaError)):
+            return False
+        return not (isinstance(cause, ImageError) and cause.cause == "no decoder")
+
     def _decode(self, content: Content, draws: Draws) -> NDArray[Any] | None:
         if content.load is None:
             return None
@@ -94,3 +122,9 @@ class ColumnDecoder(RowFunction):
         except (ImageError, MediaError) as error:
             what = "the value" if content.path is None else content.path
             raise ValueError(f"{what} of column {self.column!r} {error}") from error
+
+
+def check_on_error(on_error: object, caller: str) -> None:
+    """Raise a PlanError unless ``on_error`` is one of its values."""
+    if on_error not in _ON_ERROR:
+        raise PlanError(f"{caller}: on_error={on_error!r} must be one of {', '.join(map(repr, _ON_ERROR))}")

@@ -14,25 +14,28 @@ from windrow.io.formats.numpy_types import to_column
 
 
 class FixedColumn:
-    """(rows, ...) values of one shape, in one array."""
+    """(rows, ...) values of one shape, in one array; it ends with the last row that was put."""
 
     def __init__(self, rows: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._values: NDArray[Any] = np.empty((rows, *shape), dtype)
         self._missing: list[int] = []
+        self._rows = 0
 
     def row(self, row: int) -> NDArray[Any]:
         """The values of a row, to be filled in place."""
+        self._rows = row + 1
         return self._values[row]
 
     def put(self, row: int, value: NDArray[Any] | None) -> None:
         """Set a row; None is null."""
         if value is None:
             self._missing.append(row)
-        self._values[row] = 0 if value is None else value
+        self.row(row)[...] = 0 if value is None else value
 
     def finish(self) -> Any:
         """An array, which becomes a column without a copy; a column if there are nulls."""
-        return _with_nulls(to_column(self._values), self._missing) if self._missing else self._values
+        values = self._values if self._rows == len(self._values) else self._values[: self._rows]
+        return _with_nulls(to_column(values), self._missing) if self._missing else values
 
 
 class VariableColumn:
@@ -43,7 +46,7 @@ class VariableColumn:
         self._values: list[NDArray[Any] | None] = []
 
     def put(self, row: int, value: NDArray[Any] | None) -> None:
-        """Append a row, in ascending order; None is null."""
+        """Append a row; None is null."""
         self._values.append(value)
 
     def finish(self) -> pa.Array:
