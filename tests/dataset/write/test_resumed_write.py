@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +100,58 @@ def test_files_of_a_part_that_did_not_end_are_replaced(numbers: Path, tmp_path: 
 def test_another_write_is_not_continued(numbers: Path, tmp_path: Path) -> None:
     ds = windrow.read_parquet(numbers).options(executor="threads")
     ds.write_parquet(tmp_path / "out", mode="resume")
-    for other in (ds.select_columns("x"), ds.map_batches(lambda batch: batch)):
-        with pytest.raises(PlanError, match="does not belong to one: give another path"):
+    fresh = Noting(tmp_path / "seen")
+    fewer = windrow.read_parquet(sorted(map(str, numbers.iterdir()))[1:])
+    for other, what in (
+        (ds.map_batches(fresh), "transforms"),
+        (fewer.map_batches(fresh), "data and other transforms"),
+        (fewer, "data"),
+    ):
+        with pytest.raises(
+            PlanError, match=f"does not belong to one, but to one with other {what}: give another"
+        ):
             other.write_parquet(tmp_path / "out", mode="resume")
-    with pytest.raises(PlanError, match="does not belong to one"):
+    # it is refused before a transform gets rows
+    assert fresh.seen() == []
+    with pytest.raises(PlanError, match="to one with other arguments of the write: give"):
         ds.write_parquet(tmp_path / "out", mode="resume", compression="zstd")
+    (tmp_path / "strange").mkdir()
+    (tmp_path / "strange" / "a.txt").touch()
+    with pytest.raises(PlanError, match=r"a\.txt does not belong to one: give another path"):
+        ds.write_parquet(tmp_path / "strange", mode="resume")
     with pytest.raises(PlanError, match="write before window"):
         ds.repeat(1).write_parquet(tmp_path / "other", mode="resume")
+
+
+def test_other_columns_of_the_same_call_are_named(numbers: Path, tmp_path: Path) -> None:
+    made = "x"
+
+    class Named:
+        def __call__(self, batch: Any) -> Any:
+            return {made: batch["x"]}
+
+    ds = windrow.read_parquet(numbers).options(executor="threads").map_batches(Named)
+    ds.write_parquet(tmp_path / "out", mode="resume")
+    made = "y"
+    with pytest.raises(PlanError, match="but to one with other columns or types: give another path"):
+        ds.write_parquet(tmp_path / "out", mode="resume")
+
+
+@dataclass(frozen=True)
+class _Shift:
+    by: int
+    token: str = field(default="", repr=False)
+
+    def __call__(self, batch: Any) -> Any:
+        return {"x": batch["x"] + self.by}
+
+
+def test_fields_of_callable_objects_are_compared_except_what_they_hide(numbers: Path, tmp_path: Path) -> None:
+    ds = windrow.read_parquet(numbers).options(executor="threads")
+    ds.map_batches(_Shift(1, "first")).write_parquet(tmp_path / "out", mode="resume")
+    ds.map_batches(_Shift(1, "second")).write_parquet(tmp_path / "out", mode="resume")
+    with pytest.raises(PlanError, match="to one with other transforms"):
+        ds.map_batches(_Shift(2)).write_parquet(tmp_path / "out", mode="resume")
 
 
 def _add(batch: Any, number: Any, **others: Any) -> Any:

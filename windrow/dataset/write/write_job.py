@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from types import CodeType
 from typing import Any
 
@@ -29,11 +29,13 @@ from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.catalog.row_ids import RowIdSource
 from windrow.io.sinks.arrow_sinks import ParquetSink
 from windrow.io.sinks.commit import (
+    DIGEST_CHARS,
     FinishedPart,
     Mode,
     WriteJob,
     abandon,
     begin,
+    check_begun,
     commit,
     find_finished,
     lie_within,
@@ -101,9 +103,12 @@ def write(
     store = find_store(request.path, request.filesystem, request.storage_options)
     # before the schema, since a transform can take long to load a model
     replaced = list_replaced(store, request.mode, _find_sources(plan.source))
+    begun = _digest(plan, request, layout) if resumes else ""
+    if resumes:
+        check_begun(store, begun)
     schema = find_schema()
     request.sink.check(layout.stored(schema))
-    name = _digest(plan, request, layout, schema) if resumes else os.urandom(_NAME_BYTES).hex()
+    name = begun + _shorten(schema.to_string()) if resumes else os.urandom(_NAME_BYTES).hex()
     job = WriteJob(name, store, request.sink, schema, layout.partition_by, resumes)
     failed, failed_before = _find_failed_folder(plan, request, job)
     finished = find_finished(job) if resumes else {}
@@ -149,12 +154,16 @@ def _find_failed_folder(
     return FailedRowsFolder(store, job.name), list_replaced(store, request.mode, _find_sources(plan.source))
 
 
-def _digest(plan: LogicalPlan, request: WriteRequest, layout: Layout, schema: pa.Schema) -> str:
-    """Name a write by what determines its files, as far as that can be told."""
-    parts = [plan.read_source.contents, repr(request.sink), repr(layout), schema.to_string()]
-    parts += [digest_stage(stage) for stage in (*find_stages(plan.source), *plan.maps)]
-    parts.append(str(request.failed_rows))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[: 2 * _NAME_BYTES]
+def _digest(plan: LogicalPlan, request: WriteRequest, layout: Layout) -> str:
+    """Name a write by what determines its files, as far as that can be told: the first of the `NAME_PARTS`."""
+    stages = [digest_stage(stage) for stage in (*find_stages(plan.source), *plan.maps)]
+    arguments = (repr(request.sink), repr(layout), str(request.failed_rows))
+    parts = (plan.read_source.contents, "\n".join(stages), "\n".join(arguments))
+    return "".join(map(_shorten, parts))
+
+
+def _shorten(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
 
 
 def _find_sources(source: Source) -> Collection[str]:
@@ -224,7 +233,14 @@ def _describe_value(value: Any) -> str:
         return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     if value is None or isinstance(value, (bool, int, float, str, bytes, np.generic, os.PathLike)):
         return repr(value)
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    if is_dataclass(value):
+        # what is not shown, such as credentials, can be another each time
+        shown = (
+            f"{each.name}={_describe_value(getattr(value, each.name))}" for each in fields(value) if each.repr
+        )
+        return f"{name}({', '.join(shown)})"
+    return name
 
 
 def _describe_function(fn: Any) -> str:

@@ -41,6 +41,10 @@ Mode = Literal["error", "overwrite", "append", "resume"]
 _MANIFEST = re.compile(r"_manifest-[0-9a-f]+\.json")
 _MARKER = re.compile(r"_part-.*-[0-9a-f]+\.json")
 _READING_THREADS = 16
+# The name of a job that resumes is so many digests of so many characters, of what determines its files.
+NAME_PARTS = ("data", "transforms", "arguments of the write", "columns or types")
+DIGEST_CHARS = 8
+_RESUMED = re.compile(rf"-([0-9a-f]{{{DIGEST_CHARS * len(NAME_PARTS)}}})\.[^/]*$")
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class WriteJob:
     sink: Sink
     schema: pa.Schema
     partition_by: tuple[str, ...]
-    # whether an interrupted write is to go on later: then its name is a digest of what is written
+    # whether an interrupted write is to go on later: then its name is made of digests of `NAME_PARTS`
     resumes: bool = False
 
     def path(self, directory: str, label: str) -> str:
@@ -194,6 +198,12 @@ def mark_finished(job: WriteJob, label: str, part: FinishedPart) -> None:
         job.store.put(name, lambda stream: stream.write(data))
 
 
+def check_begun(store: Store, name: str) -> None:
+    """Raise a `PlanError` if the directory holds files of anything but the jobs whose names begin with ``name``."""
+    with mapped_errors(store, store.url):
+        _list_begun(store, name)
+
+
 def find_finished(job: WriteJob) -> WriteResult | dict[str, FinishedPart]:
     """The result of a job that has ended already, or its finished parts by label.
 
@@ -201,13 +211,7 @@ def find_finished(job: WriteJob) -> WriteResult | dict[str, FinishedPart]:
     """
     store = job.store
     with mapped_errors(store, store.url):
-        listed = {path: size for path, size in store.sizes().items() if not is_temporary(path)}
-        others = [path for path in listed if job.name not in path]
-        if others:
-            raise PlanError(
-                f"mode='resume' goes on with a write of the same data, transforms and format, and {others[0]} does "
-                "not belong to one: give another path, or mode='overwrite' to write everything again"
-            )
+        listed = _list_begun(store, job.name)
         pattern = re.compile(re.escape(_marker_name(job, "\0")).replace("\0", "(.*)"))
         found = [match for match in map(pattern.fullmatch, listed) if match is not None]
         if manifest_name(job.name) in listed:
@@ -223,6 +227,30 @@ def find_finished(job: WriteJob) -> WriteResult | dict[str, FinishedPart]:
         for match, part in zip(found, parts, strict=True)
         if part is not None and _are_complete(part.files, listed)
     }
+
+
+def _list_begun(store: Store, name: str) -> dict[str, int]:
+    """The sizes of the files of a job that resumes; a `PlanError` if there are others."""
+    listed = {path: size for path, size in store.sizes().items() if not is_temporary(path)}
+    others = [path for path in listed if f"-{name}" not in path]
+    if others:
+        raise PlanError(
+            f"mode='resume' goes on with a write of the same data, transforms and format, and {others[0]} does not "
+            f"belong to one{_describe_other(others[0], name)}: give another path, or mode='overwrite' to write "
+            "everything again"
+        )
+    return listed
+
+
+def _describe_other(path: str, name: str) -> str:
+    """What a write that resumes, one of whose files this is, does not have in common with that of a name."""
+    found = _RESUMED.search(path)
+    if found is None:
+        return ""
+    size = DIGEST_CHARS
+    pairs = zip(NAME_PARTS, range(0, len(name), size), strict=False)
+    differing = [part for part, at in pairs if found[1][at : at + size] != name[at : at + size]]
+    return f", but to one with other {' and other '.join(differing)}" if differing else ""
 
 
 def _are_complete(files: Sequence[WrittenFile], listed: Mapping[str, int]) -> bool:
