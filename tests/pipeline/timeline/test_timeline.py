@@ -262,6 +262,30 @@ def test_pictures(suffix: str, tmp_path: Path) -> None:
         assert ">transform<" not in text
 
 
+def test_transforms_after_the_shuffle_are_told_from_placing(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    ds = windrow.range(1_000, block_rows=250).window(blocks_per_window=4).random_shuffle_each_window(seed=7)
+    pipe = ds.map_batches(_slowly).options(executor="threads", progress=False)
+    shard = pipe.iterator()
+    assert _read(shard) == 1_000
+    shard.close()
+    timeline = shard.timeline()
+    placing = [span for lane in timeline.lanes if lane.group == "placing" for span in lane.spans]
+    assert placing
+    for span in placing:
+        names, lengths = zip(*[(name, stop - start) for name, start, stop in cut_phases(span)], strict=True)
+        assert names[:2] == ("shuffle", "prepare")
+        assert lengths[1] >= 0.004
+    timeline.save(tmp_path / "run.svg")
+    text = (tmp_path / "run.svg").read_text()
+    assert ">transform after the shuffle<" in text
+    assert ">place rows<" in text
+    assert ">group rows<" in text
+    timeline.save(tmp_path / "run.json")
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    assert sum(event["name"] == "prepare" for event in events) == len(placing)
+
+
 def test_a_picture_of_many_trainers_says_what_it_leaves_out(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     spans = tuple(Span("work", 0, 0, 0.0, 1.0, f"shard {shard}") for shard in range(40))

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 from windrow.core.notebook_html import escape_text
 from windrow.core.optional_dependencies import require
 from windrow.core.terminal_text import escape_controls
-from windrow.pipeline.statistics.phases import COLLATE, DECODE, DEVICE, SHUFFLE, STORAGE, TRANSFORM
-from windrow.pipeline.timeline.lanes import Lane, cut_phases
+from windrow.pipeline.statistics.phases import COLLATE, DECODE, DEVICE, PREPARE, SHUFFLE, STORAGE, TRANSFORM
+from windrow.pipeline.timeline.lanes import CUT_GROUPS, Lane, cut_phases
 
 _INK, _FAINT = "#2b2b2b", "#8a8a8a"
 # beyond these, lanes of a group are left out and counted
@@ -30,6 +30,7 @@ _STYLES: dict[str, tuple[str, str, str]] = {
     "task": ("#2f6fb0", "", "task"),
     "transfer": ("#6b4f8f", "", "transfer"),
     "reduce": ("#3f8f5b", "", "place rows"),
+    PREPARE: ("#d98c6a", "", "transform after the shuffle"),
     COLLATE: ("#a9d8b8", "", "convert to batches"),
     DEVICE: ("#d6c7e8", "", "copy to the device"),
     "work": ("#f0c75e", "", "train"),
@@ -69,11 +70,11 @@ def draw_lanes(axes: Any, lanes: Sequence[Lane], origin: float) -> None:
     bars: dict[str, list[tuple[int, float, float]]] = {name: [] for name in _STYLES}
     for row, lane in enumerate(lanes):
         for span in lane.spans:
-            phases = cut_phases(span) if lane.group == "task" else []
-            for name, start, stop in phases or [
-                ("task" if lane.group == "task" else span.kind, span.start_time, span.stop_time)
-            ]:
-                bars[name if name in bars else "task"].append((row, start - origin, stop - start))
+            phases = cut_phases(span) if lane.group in CUT_GROUPS else []
+            whole = "task" if lane.group == "task" else span.kind
+            for name, start, stop in phases or [(whole, span.start_time, span.stop_time)]:
+                kind = whole if name not in bars or (name == SHUFFLE and lane.group == "placing") else name
+                bars[kind].append((row, start - origin, stop - start))
     for name, found in bars.items():
         colour, hatch, label = _STYLES[name]
         outline = (

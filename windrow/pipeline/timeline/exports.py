@@ -9,7 +9,7 @@ from typing import Any
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.statistics.phases import Span
-from windrow.pipeline.timeline.lanes import Lane, cut_phases
+from windrow.pipeline.timeline.lanes import CUT_GROUPS, Lane, cut_phases
 
 _MICROSECONDS = 1e6
 _NAMES = {
@@ -57,7 +57,7 @@ def _list_events(lanes: Sequence[Lane], origin: float) -> Iterator[dict[str, Any
             place = {"ph": "X", "pid": process, "tid": thread, "cat": lane.group}
             times = _format_times(span.start_time, span.stop_time, origin)
             yield {**place, **times, "name": _format_name(span), "args": _describe(span)}
-            for name, start, stop in cut_phases(span) if lane.group == "task" else ():
+            for name, start, stop in cut_phases(span) if lane.group in CUT_GROUPS else ():
                 yield {**place, **_format_times(start, stop, origin), "name": name}
 
 

@@ -18,6 +18,8 @@ GROUPS = {
     "batches": (COLLATE, DEVICE),
     "trainer": ("work", "wait"),
 }
+# those whose spans are cut by phase
+CUT_GROUPS = ("task", "placing")
 
 
 @dataclass(frozen=True)
@@ -114,10 +116,10 @@ def arrange(spans: Sequence[Span]) -> list[Lane]:
 
 
 def cut_phases(span: Span) -> list[tuple[str, float, float]]:
-    """What a task did, as consecutive intervals of its span: name, start and stop.
+    """What a task or the placing of a run did, as consecutive intervals of its span: name, start and stop.
 
     A task reads, decodes and groups a few columns at a time, so its phases alternate. Their lengths are measured; their
-    order within the task is that of a row's way.
+    order within the span is that of a row's way: of a run, its rows are placed, transformed and converted to batches.
 
     >>> cut_phases(Span("map", 0, 0, 0.0, 4.0, "a", phases=(("decode", 1.0), ("storage", 3.0))))
     [('storage', 0.0, 3.0), ('decode', 3.0, 4.0)]
