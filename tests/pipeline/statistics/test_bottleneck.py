@@ -43,6 +43,15 @@ def test_each_cause_is_named_with_its_fix(cause: str, subject: str, advice: list
     assert found.sentence.endswith(".")
 
 
+def test_a_share_without_a_start_that_tables_count_says_so() -> None:
+    assert "waited 60% of the time, 100%" in find_bottleneck([trainer(decode=3.0, start=0.04)]).sentence
+    found = find_bottleneck([trainer(decode=3.0, start=1.0)])
+    assert found.wait_share == 0.6
+    assert "waited 60% of the time after the start, 100% of that for decoding" in found.sentence
+    unmeasured = find_bottleneck([trainer(other=3.0, start=1.0)], PipelineFacts(profiled=False))
+    assert "waited 60% of the time after the start." in unmeasured.sentence
+
+
 @pytest.mark.parametrize("cause", ["transform", "prepare"])
 def test_what_runs_in_processes_gets_more_of_them(cause: str) -> None:
     facts = replace(RAY, before=("map(f)",), after=("map(g)",), in_processes=("map(f)", "map(g)"))

@@ -198,7 +198,7 @@ def test_numbers_of_an_example() -> None:
     timeline = _example()
     assert (timeline.start_time, timeline.stop_time) == (0.5, 4.6)
     assert timeline.idle == {0: pytest.approx(0.75)}
-    assert str(timeline) == "4.1 s; 2 windows; 2 tasks; 1 trainer, 75.0% of the time idle"
+    assert str(timeline) == "4.1 s; 2 windows; 2 tasks; 1 trainer, idle 75.0% of the time, the start included"
     assert [(lane.group, lane.name) for lane in timeline.lanes] == [
         ("window", "window 1"),
         ("window", "window 2"),

@@ -28,6 +28,8 @@ from windrow.pipeline.statistics.phases import (
 TRAINERS = "trainers"
 # below this share of their time, trainers hardly wait
 _HARDLY = 0.05
+# a start of this share of the time is told from the waiting
+_NOTABLE_START = 0.01
 _SMALL_REQUEST_BYTES = 2**20
 _MANY_RETRIES = 0.02
 # opening a file of less costs a good part of what decoding it does
@@ -143,9 +145,11 @@ def find_bottleneck(
     causes = [(name, seconds) for name, seconds in ranked if name not in (START, OTHER)]
     waited = sum(seconds for name, seconds in ranked if name != START)
     share = waited / (worked + waited) if waited else 0.0
+    # the waits of tables include the start, so a share without it says so
+    seen = " after the start" if waits.get(START, 0.0) > _NOTABLE_START * (worked + waited) else ""
     if not facts.profiled and share >= _HARDLY:
         sentence = (
-            f"Trainers waited {share:.0%} of the time. What for was not measured: "
+            f"Trainers waited {share:.0%} of the time{seen}. What for was not measured: "
             "options(profile=True) measures it."
         )
         return Bottleneck(OTHER, share, 1.0, tuple(ranked), sentence)
@@ -157,12 +161,12 @@ def find_bottleneck(
     slowest = _find_slowest(trainers) if cause == MEMORY else None
     if slowest is not None:
         sentence = (
-            f"The trainer of shard {slowest.name} limits this run: the others waited {share:.0%} of the time, mostly "
+            f"The trainer of shard {slowest.name} limits this run: the others waited {share:.0%} of the time{seen}, mostly "
             "for memory that windows take which it has not read yet. Give it less work or a faster machine, so that "
             "all trainers step together, or raise options(memory_limit=...)"
         )
         return Bottleneck(TRAINERS, share, of_waits, tuple(ranked), sentence + ".")
-    evidence = f"trainers waited {share:.0%} of the time, {of_waits:.0%} of that for {LABELS[cause]}"
+    evidence = f"trainers waited {share:.0%} of the time{seen}, {of_waits:.0%} of that for {LABELS[cause]}"
     if cause in (DECODE, STORAGE) and facts.has_small_files:
         sentence = f"Many small files limit this run: {evidence} ({_describe_files(facts)}"
         return Bottleneck(cause, share, of_waits, tuple(ranked), sentence)

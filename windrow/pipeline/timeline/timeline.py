@@ -77,7 +77,11 @@ class Timeline:
         windows = len({(span.epoch, span.window) for span in self.spans})
         tasks = sum(span.kind in ("map", "read", "place") for span in self.spans)
         idle = self.idle
-        waits = f"{sum(idle.values()) / len(idle):.1%} of the time idle" if idle else "none has read yet"
+        waits = (
+            f"idle {sum(idle.values()) / len(idle):.1%} of the time, the start included"
+            if idle
+            else "none has read yet"
+        )
         seconds = self.stop_time - self.start_time
         return f"{seconds:,.1f} s; {windows:,} windows; {tasks:,} tasks; {format_count(len(idle), 'trainer')}, {waits}"
 
