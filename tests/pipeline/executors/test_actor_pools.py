@@ -222,9 +222,12 @@ def test_errors_of_functions_on_actors(numbers: Path, fn: Any, match: str) -> No
     assert isinstance(raised.value.__cause__, (FileNotFoundError, ZeroDivisionError))
 
 
-@pytest.mark.nightly
-def test_what_no_node_has_is_named(numbers: Path) -> None:
-    pipe = windrow.read_parquet(numbers).map_batches(_fail, num_gpus=1).repeat(1)
+@pytest.mark.parametrize("after", [pytest.param(False, marks=pytest.mark.nightly), True])
+def test_what_no_node_has_is_named(numbers: Path, after: bool) -> None:
+    pipe: Any = windrow.read_parquet(numbers)
+    pipe = pipe.repeat(1).random_shuffle_each_window(seed=7) if after else pipe
+    pipe = pipe.map_batches(_fail, compute=windrow.ActorPool(size=1), num_gpus=1)
+    pipe = pipe if after else pipe.repeat(1)
     warned = pytest.warns(RuntimeWarning, match=r"needs \{GPU: 1\}, and no node of the cluster has that")
     with warned, pipe.options(executor="ray").iterator() as shard:
         shard.iter_batches().close()

@@ -161,9 +161,9 @@ def find_bottleneck(
     slowest = _find_slowest(trainers) if cause == MEMORY else None
     if slowest is not None:
         sentence = (
-            f"The trainer of shard {slowest.name} limits this run: the others waited {share:.0%} of the time{seen}, mostly "
-            "for memory that windows take which it has not read yet. Give it less work or a faster machine, so that "
-            "all trainers step together, or raise options(memory_limit=...)"
+            f"The trainer of shard {slowest.name} limits this run: the others waited {share:.0%} of the time{seen}, "
+            "mostly for memory that windows take which it has not read yet. Give it less work or a faster machine, so "
+            "that all trainers step together, or raise options(memory_limit=...)"
         )
         return Bottleneck(TRAINERS, share, of_waits, tuple(ranked), sentence + ".")
     evidence = f"trainers waited {share:.0%} of the time{seen}, {of_waits:.0%} of that for {LABELS[cause]}"

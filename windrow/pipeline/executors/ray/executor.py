@@ -116,7 +116,7 @@ class RayExecutor:
         program = size_parts(program, resources)
         # raises before anything runs if the job cannot fit; batches are outside the object store
         budget_program(program, resources, 1)
-        warn_of_shortages(program.job.before)
+        warn_of_shortages((*program.job.before, *program.job.after))
         # here, since the process that starts the run shall own what a sort puts into the object store
         prepare_source(program.job.source)
         blocks = len(program.job.source.blocks.rows)
