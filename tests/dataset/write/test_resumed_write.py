@@ -154,6 +154,23 @@ def test_fields_of_callable_objects_are_compared_except_what_they_hide(numbers: 
         ds.map_batches(_Shift(2)).write_parquet(tmp_path / "out", mode="resume")
 
 
+@dataclass
+class _Linked:
+    other: Any = None
+
+    def __call__(self, batch: Any) -> Any:
+        return batch
+
+
+def test_objects_that_refer_to_themselves_are_compared_until_they_do(numbers: Path, tmp_path: Path) -> None:
+    fn = _Linked()
+    fn.other = [fn] * 4
+    ds = windrow.read_parquet(numbers).options(executor="threads").map_batches(fn)
+    assert ds.write_parquet(tmp_path / "out", mode="resume") == ds.write_parquet(
+        tmp_path / "out", mode="resume"
+    )
+
+
 def _add(batch: Any, number: Any, **others: Any) -> Any:
     return {"x": batch["x"] + number}
 

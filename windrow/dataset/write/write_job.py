@@ -223,21 +223,27 @@ def digest_stage(stage: MapBatches) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _describe_value(value: Any) -> str:
-    """Return what stays the same from one process to the next: a plain value, else only its type."""
+def _describe_value(value: Any, within: tuple[int, ...] = ()) -> str:
+    """Return what stays the same from one process to the next: a plain value, else only its type.
+
+    ``within`` has the ids of what the value lies in: what refers to itself has no end.
+    """
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    if id(value) in within:
+        return name
+    describe = functools.partial(_describe_value, within=(*within, id(value)))
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_describe_value(key)}: {_describe_value(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{describe(key)}: {describe(each)}' for key, each in value.items())}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_describe_value, value))}]"
+        return f"[{', '.join(map(describe, value))}]"
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     if value is None or isinstance(value, (bool, int, float, str, bytes, np.generic, os.PathLike)):
         return repr(value)
-    name = f"{type(value).__module__}.{type(value).__qualname__}"
-    if is_dataclass(value):
+    if is_dataclass(value) and not isinstance(value, type):
         # what is not shown, such as credentials, can be another each time
         shown = (
-            f"{each.name}={_describe_value(getattr(value, each.name))}" for each in fields(value) if each.repr
+            f"{each.name}={describe(getattr(value, each.name, None))}" for each in fields(value) if each.repr
         )
         return f"{name}({', '.join(shown)})"
     return name
