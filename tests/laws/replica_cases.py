@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +89,36 @@ SELECTING_CASES = st.builds(
 )
 
 
+class Returns:
+    """The epochs to which replicas return that have closed: others read none after the next one meanwhile.
+
+    A host does not wait for a replica that has closed, and refuses it once the others are two epochs ahead.
+    """
+
+    def __init__(self) -> None:
+        self._epochs: dict[tuple[int, int], int] = {}
+        self._changed = threading.Condition()
+
+    def begin(self, number: tuple[int, int], epoch: int) -> None:
+        """Note that a replica closes, and will return to an epoch."""
+        with self._changed:
+            self._epochs[number] = epoch
+
+    def end(self, number: tuple[int, int]) -> None:
+        """Note that it reads again."""
+        with self._changed:
+            self._epochs.pop(number, None)
+            self._changed.notify_all()
+
+    def wait(self, epoch: int) -> None:
+        """Wait until no replica is to return to an epoch two before this one."""
+        with self._changed:
+            allowed = self._changed.wait_for(
+                lambda: all(each + 1 >= epoch for each in self._epochs.values()), JOIN_SECONDS
+            )
+        assert allowed, f"a replica has not returned: {self._epochs}"
+
+
 @dataclass
 class ReplicaReading:
     """What one replica has got: batches by epoch, of all processes that have read for it."""
@@ -95,8 +126,10 @@ class ReplicaReading:
     shard: Shard
     mesh: MeshCase
     number: tuple[int, int]
+    returns: Returns
     epochs: list[list[Rows]] = field(default_factory=list)
     _open: Any = None
+    _epoch: int = 0
 
     def read(self) -> list[list[Rows]]:
         """Read all epochs, with faults between."""
@@ -106,7 +139,11 @@ class ReplicaReading:
         self.epochs = [[] for _ in range(self.mesh.case.epochs)]
         while True:
             until = faults[0][0] if faults else None
-            steps, ended = self._read_until(steps, until, turns)
+            try:
+                steps, ended = self._read_until(steps, until, turns)
+            except BaseException:
+                self.returns.end(self.number)
+                raise
             if ended:
                 self.shard.close()
                 return self.epochs
@@ -117,6 +154,8 @@ class ReplicaReading:
         if until is not None and steps >= until:
             return steps, False
         for epoch in self.shard.iter_epochs():
+            self._epoch = epoch.number
+            self.returns.wait(epoch.number)
             batches = epoch.iter_batches(
                 case.batch_rows,
                 drop_last=case.drop_last,
@@ -125,6 +164,7 @@ class ReplicaReading:
                 balance=case.balance,
             )
             for batch in batches:
+                self.returns.end(self.number)
                 self.epochs[epoch.number].append(take_rows(_with_all_columns(batch, columns)))
                 scribble(batch)
                 steps += 1
@@ -133,6 +173,7 @@ class ReplicaReading:
                     self._state = self.shard.state_dict()
                     self._open = batches
                     return steps, False
+            self.returns.end(self.number)
         return steps, True
 
     def _suffer(self, fault: Fault) -> None:
@@ -145,6 +186,7 @@ class ReplicaReading:
             if self._open is not None:
                 self._open.close()
             if fault == "closes":
+                self.returns.begin(self.number, self._epoch)
                 before.close()
                 self.shard = Shard(before._program, before._session, before._shard, Cursor())
         self.shard.load_state_dict(state)
@@ -177,8 +219,9 @@ def read_mesh(mesh: MeshCase, executor: str | Executor) -> list[list[list[list[R
     """By shard and replica, the batches of each epoch, read in threads."""
     case = mesh.case
     made = open_replicas(case.job(executor), case.shards, mesh.replicas, equal=case.equal)
+    returns = [Returns() for _ in made]
     readings = [
-        [ReplicaReading(each, mesh, (shard, number)) for number, each in enumerate(of_shard)]
+        [ReplicaReading(each, mesh, (shard, number), returns[shard]) for number, each in enumerate(of_shard)]
         for shard, of_shard in enumerate(made)
     ]
     pool = ThreadPoolExecutor(case.shards * mesh.replicas)

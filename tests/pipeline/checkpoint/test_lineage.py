@@ -179,7 +179,7 @@ def test_rows_created_by_transforms_have_lineage_only_by_row_id(folder: Path) ->
     ds = windrow.read_parquet(str(folder)).map_batches(_without_text, preserves_rows=False)
     pipe = ds.repeat(1).random_shuffle_each_window(seed=1).options(executor="threads")
     with pytest.raises(
-        PlanError, match=r"_without_text\) with preserves_rows=False .* options\(row_id_column="
+        PlanError, match=r"_without_text\) changes which rows there are.* options\(row_id_column="
     ):
         pipe.epoch_lineage(0, 0, 1)
     kept = [row["id"] for row in pipe.options(row_id_column="id").iter_rows()]

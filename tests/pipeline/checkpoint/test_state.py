@@ -230,7 +230,7 @@ REFUSALS: dict[str, Any] = {
             .map_batches(lambda batch: batch, preserves_rows=False)
             .window(blocks_per_window=4)
         ),
-        r"preserves_rows=False +0 transforms +1 transform",
+        r"change of rows +0 transforms +1 transform",
     ),
 }
 

@@ -90,6 +90,12 @@ class MediaMethods(TextMethods):
             None: JPEGs are decoded in full. A number of 1 or more, such as 2.0: large ones are decoded at 1/2, 1/4 or
             1/8, as long as they stay so many times as large as the result. That is faster for photos of several
             megapixels, and pixels differ a little. Pillow's name for it.
+        on_error
+            What becomes of a row whose bytes cannot be decoded. ``"raise"``: the run ends with an error. ``"null"``:
+            the row gets null. ``"drop"``: the row is left out, only before the shuffle; random numbers of transforms
+            before it are then the same in each epoch. Each process logs the first such row as a warning. Paths that
+            cannot be read, another ``mode`` than the image can have, and a decoder that is not installed raise an
+            error in any case.
         output_column
             The name of the column of pixels, beside the images. None: it takes the place of ``column``.
         filesystem, storage_options

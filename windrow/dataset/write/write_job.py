@@ -11,6 +11,9 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from types import CodeType
 from typing import Any
 
@@ -52,6 +55,24 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.transforms import FailedRows
 
 _NAME_BYTES = 6
+# values that their text tells entirely
+_PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    np.generic,
+    os.PathLike,
+    Decimal,
+    date,
+    time,
+    timedelta,
+)
+# characters of a description, which is hashed if it has more
+_LONGEST = 1_000
 ERROR_COLUMN = "windrow_error"
 
 
@@ -163,7 +184,7 @@ def _digest(plan: LogicalPlan, request: WriteRequest, layout: Layout) -> str:
 
 
 def _shorten(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
+    return _hash(text)[:DIGEST_CHARS]
 
 
 def _find_sources(source: Source) -> Collection[str]:
@@ -219,54 +240,81 @@ def digest_stage(stage: MapBatches) -> str:
     """A digest of a transform: its options and arguments, and the code of its function, as far as they can be told."""
     options = (stage.name, stage.batch_format, stage.batch_size, stage.preserves_rows, stage.rng)
     arguments = (stage.fn_args, stage.fn_kwargs, stage.fn_constructor_args, stage.fn_constructor_kwargs)
-    text = "\n".join([repr(options), *map(_describe_value, arguments), _describe_function(stage.fn)])
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _hash("\n".join(map(_Description(), (*options, *arguments, stage.fn))))
 
 
-def _describe_value(value: Any, within: tuple[int, ...] = ()) -> str:
-    """Return what stays the same from one process to the next: a plain value, else only its type.
+def _hash(text: str | memoryview) -> str:
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
-    ``within`` has the ids of what the value lies in: what refers to itself has no end.
-    """
-    name = f"{type(value).__module__}.{type(value).__qualname__}"
-    if id(value) in within:
+
+class _Description:
+    """Describes values by what stays the same from one process to the next: a plain value, code, else only the type."""
+
+    def __init__(self) -> None:
+        # by id, with the value itself, so that no other gets its id; what is being described has its type
+        self._known: dict[int, tuple[Any, str]] = {}
+
+    def __call__(self, value: Any) -> str:
+        known = self._known.get(id(value))
+        if known is None:
+            self._known[id(value)] = value, _type_name(value)
+            text = self._describe(value)
+            # values can share others, and then be longer with each level
+            self._known[id(value)] = known = value, text if len(text) <= _LONGEST else _hash(text)
+        return known[1]
+
+    def _describe(self, value: Any) -> str:
+        if isinstance(value, Enum):
+            return f"{_type_name(value)}.{value.name}"
+        if isinstance(value, _PLAIN):
+            return repr(value)
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(f'{self(key)}: {self(each)}' for key, each in value.items())}}}"
+        if isinstance(value, (list, tuple)):
+            return f"[{', '.join(map(self, value))}]"
+        if isinstance(value, (set, frozenset)):
+            # its order differs between processes
+            return f"{{{', '.join(sorted(map(self, value)))}}}"
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            return f"{value.dtype} {value.shape} {_hash(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)}"
+        if isinstance(value, type):
+            methods = sorted((name, each) for name, each in vars(value).items() if hasattr(each, "__code__"))
+            return f"{value.__qualname__} " + " ".join(
+                f"{name}: {_describe_code(each.__code__)}" for name, each in methods
+            )
+        return self._describe_object(value)
+
+    def _describe_object(self, value: Any) -> str:
+        if isinstance(value, functools.partial):
+            return f"{self(value.func)} {self(value.args)} {self(value.keywords)}"
+        if hasattr(value, "__code__"):
+            cells = [_content(cell) for cell in getattr(value, "__closure__", None) or ()]
+            defaults = getattr(value, "__defaults__", None)
+            return " ".join([_describe_code(value.__code__), *map(self, (*cells, defaults))])
+        name = f"{function_name(value)} {_type_name(value)}" if callable(value) else _type_name(value)
+        # those that can change do so between an attempt and the next, such as a model that is loaded with the first row
+        if is_dataclass(value) and vars(type(value))["__dataclass_params__"].frozen:
+            # what is not shown, such as credentials, can be another each time
+            shown = [(each.name, getattr(value, each.name, None)) for each in fields(value) if each.repr]
+            return f"{name}({', '.join(f'{field}={self(each)}' for field, each in shown)})"
         return name
-    describe = functools.partial(_describe_value, within=(*within, id(value)))
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{describe(key)}: {describe(each)}' for key, each in value.items())}}}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(describe, value))}]"
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
-    if value is None or isinstance(value, (bool, int, float, str, bytes, np.generic, os.PathLike)):
-        return repr(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        # what is not shown, such as credentials, can be another each time
-        shown = (
-            f"{each.name}={describe(getattr(value, each.name, None))}" for each in fields(value) if each.repr
-        )
-        return f"{name}({', '.join(shown)})"
-    return name
 
 
-def _describe_function(fn: Any) -> str:
-    if isinstance(fn, functools.partial):
-        return f"{_describe_function(fn.func)} {_describe_value((fn.args, fn.keywords))}"
-    if isinstance(fn, type):
-        methods = sorted((name, value) for name, value in vars(fn).items() if hasattr(value, "__code__"))
-        return f"{fn.__qualname__} " + " ".join(
-            f"{name}: {_describe_code(each.__code__)}" for name, each in methods
-        )
-    code = getattr(fn, "__code__", None)
-    if code is None:
-        return f"{function_name(fn)} {_describe_value(fn)}"
-    cells = [cell.cell_contents for cell in fn.__closure__ or ()]
-    return " ".join([_describe_code(code), *map(_describe_value, (*cells, fn.__defaults__))])
+def _type_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _content(cell: Any) -> Any:
+    """What a closure holds; None before it is assigned."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 def _describe_code(code: CodeType) -> str:
-    text = repr((code.co_code, code.co_names, [_describe_constant(each) for each in code.co_consts]))
-    return hashlib.sha256(text.encode()).hexdigest()
+    constants = [_describe_constant(each) for each in code.co_consts]
+    return _hash(repr((code.co_code, code.co_names, constants)))
 
 
 def _describe_constant(value: object) -> str:

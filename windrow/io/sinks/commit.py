@@ -42,9 +42,11 @@ _MANIFEST = re.compile(r"_manifest-[0-9a-f]+\.json")
 _MARKER = re.compile(r"_part-.*-[0-9a-f]+\.json")
 _READING_THREADS = 16
 # The name of a job that resumes is so many digests of so many characters, of what determines its files.
-NAME_PARTS = ("data", "transforms", "arguments of the write", "columns or types")
+NAME_PARTS = ("data or operations on it", "transforms", "arguments of the write", "columns or types")
 DIGEST_CHARS = 8
-_RESUMED = re.compile(rf"-([0-9a-f]{{{DIGEST_CHARS * len(NAME_PARTS)}}})\.[^/]*$")
+_RESUMED = re.compile(
+    rf"(?:^|/)_?(?:part|manifest)-(?:.*-)?([0-9a-f]{{{DIGEST_CHARS * len(NAME_PARTS)}}})\.[^/]*$"
+)
 
 
 @dataclass(frozen=True)
@@ -198,10 +200,18 @@ def mark_finished(job: WriteJob, label: str, part: FinishedPart) -> None:
         job.store.put(name, lambda stream: stream.write(data))
 
 
-def check_begun(store: Store, name: str) -> None:
-    """Raise a `PlanError` if the directory holds files of anything but the jobs whose names begin with ``name``."""
+def check_begun(store: Store, name: str) -> dict[str, int]:
+    """The sizes of the files of jobs whose names begin with ``name``; a `PlanError` if there are others."""
     with mapped_errors(store, store.url):
-        _list_begun(store, name)
+        listed = {path: size for path, size in store.sizes().items() if not is_temporary(path)}
+    others = [path for path in listed if f"-{name}" not in path]
+    if others:
+        raise PlanError(
+            f"mode='resume' goes on with a write of the same data, transforms and format, and {others[0]} does not "
+            f"belong to one{_describe_other(others[0], name)}: give another path, or mode='overwrite' to write "
+            "everything again"
+        )
+    return listed
 
 
 def find_finished(job: WriteJob) -> WriteResult | dict[str, FinishedPart]:
@@ -210,8 +220,8 @@ def find_finished(job: WriteJob) -> WriteResult | dict[str, FinishedPart]:
     Raises a `PlanError` if the directory holds files of anything else.
     """
     store = job.store
+    listed = check_begun(store, job.name)
     with mapped_errors(store, store.url):
-        listed = _list_begun(store, job.name)
         pattern = re.compile(re.escape(_marker_name(job, "\0")).replace("\0", "(.*)"))
         found = [match for match in map(pattern.fullmatch, listed) if match is not None]
         if manifest_name(job.name) in listed:
@@ -227,19 +237,6 @@ def find_finished(job: WriteJob) -> WriteResult | dict[str, FinishedPart]:
         for match, part in zip(found, parts, strict=True)
         if part is not None and _are_complete(part.files, listed)
     }
-
-
-def _list_begun(store: Store, name: str) -> dict[str, int]:
-    """The sizes of the files of a job that resumes; a `PlanError` if there are others."""
-    listed = {path: size for path, size in store.sizes().items() if not is_temporary(path)}
-    others = [path for path in listed if f"-{name}" not in path]
-    if others:
-        raise PlanError(
-            f"mode='resume' goes on with a write of the same data, transforms and format, and {others[0]} does not "
-            f"belong to one{_describe_other(others[0], name)}: give another path, or mode='overwrite' to write "
-            "everything again"
-        )
-    return listed
 
 
 def _describe_other(path: str, name: str) -> str:

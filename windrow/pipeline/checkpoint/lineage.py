@@ -86,8 +86,8 @@ class Lineage:
             changing = [stage.name for stage in job.before if not stage.preserves_rows]
             if changing:
                 raise PlanError(
-                    f"{changing[0]} with preserves_rows=False creates rows that are not stored anywhere: use "
-                    "options(row_id_column=...), and keep that column"
+                    f"{changing[0]} changes which rows there are, so their places do not tell where they are stored: "
+                    "use options(row_id_column=...), and keep that column"
                 )
             self._rows = self._source.count_blocks().copy()
             self._rows[list(self.corrupt)] = 0

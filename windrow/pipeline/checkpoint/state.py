@@ -293,7 +293,7 @@ def _compare_order(then: State, now: State) -> Iterator[tuple[str, str, str]]:
         yield "filter", _shorten_digest(then.filter), _shorten_digest(now.filter)
     if then.row_changes != now.row_changes:
         before, after = (format_count(state.row_changes, "transform") for state in (then, now))
-        yield "preserves_rows=False", before, after
+        yield "change of rows", before, after
     if then.packing != now.packing:
         yield from _compare_packing(then.packing, now.packing)
     if then.shuffled != now.shuffled and (then.seed is None) == (now.seed is None):

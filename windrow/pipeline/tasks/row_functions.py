@@ -57,6 +57,11 @@ class RowError(Exception):
 class RowFunction(ABC):
     """A function on tables that treats each row by itself, so that rows that fail are known."""
 
+    @property
+    def draws_decide_rows(self) -> bool:
+        """Whether its random numbers can decide how many rows there are, if it changes that."""
+        return True
+
     @abstractmethod
     def __call__(self, table: pa.Table, *args: Any, rng: RowGenerator | None = None, **kwargs: Any) -> Any:
         """The result for the rows of a table; raises a `RowError` at the first row that fails."""

@@ -50,6 +50,8 @@ def apply_maps(
     for number, stage in enumerate(maps):
         if table.num_rows:
             decides_rows = bool(changing) and number <= changing[-1]
+            if decides_rows and number == changing[-1] and isinstance(stage.fn, RowFunction):
+                decides_rows = stage.fn.draws_decide_rows
             has_all_rows = failed is None and (not changing or number <= changing[0])
             where = f"{stage.name}, {origin}"
             batches = _Batches(stage, number, decides_rows, has_all_rows, positions, where, failed)

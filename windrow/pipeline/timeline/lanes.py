@@ -125,7 +125,9 @@ def cut_phases(span: Span) -> list[tuple[str, float, float]]:
     [('storage', 0.0, 3.0), ('decode', 3.0, 4.0)]
     """
     seconds = dict(span.phases)
-    names = [*TASK_PHASES, *(name for name in seconds if name not in TASK_PHASES)]
+    # those of a run come in their order
+    first = () if span.kind == "reduce" else TASK_PHASES
+    names = [*first, *(name for name in seconds if name not in first)]
     total = sum(seconds.values())
     found, start = [], span.start_time
     for name in names:

@@ -138,6 +138,12 @@ def test_errors_name_column_and_row(tmp_path: Path) -> None:
         kept = kept.decode_audio("sound", sample_rate=RATE, on_error=on_error).to_arrow()
         assert kept["row"].to_pylist() == rows
         assert kept["sound"].null_count == len(rows) - 2
+    unknown = bytearray(FILES[0])
+    # the tag of the codec, which nobody has
+    unknown[20:22] = b"\x34\x12"
+    lacking: Any = dataset([bytes(unknown)]).decode_audio("sound", sample_rate=RATE, on_error="drop")
+    with pytest.raises(TransformError, match="codec that this FFmpeg cannot decode"):
+        lacking.take_batch()
     with pytest.warns(RuntimeWarning, match="failed for 1 row"):
         made.write_parquet(tmp_path / "out", failed_rows=tmp_path / "failed")
     assert windrow.read_parquet(tmp_path / "failed").to_arrow()["row"].to_pylist() == [1]

@@ -298,7 +298,9 @@ def test_an_error_names_column_and_row(size: int | None) -> None:
         TransformError, match=r"(?s)decode_images\('image'\).*row 1 of its batch.*column 'image'"
     ) as caught:
         broken().decode_images("image", size=size).take_batch(5)
-    assert "is not an image that Pillow can read: restore it, or leave it out: on_error=" in str(caught.value)
+    assert "is not an image that Pillow can read: restore it, or go on without it: on_error=" in str(
+        caught.value
+    )
     values = pa.table({"image": pa.array([IMAGES[0][:300]], pa.binary())})
     with pytest.raises(TransformError, match=r"row 0 .*cannot be decoded \(OSError: "):
         windrow.from_arrow(values).decode_images("image", size=size).take_batch()

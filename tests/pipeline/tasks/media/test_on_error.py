@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import windrow
+from tests.pipeline.tasks.media.images import encode
 from tests.pipeline.tasks.media.test_decode_images import IMAGES, ROWS, broken, one_block, table
 from windrow.core.errors import PlanError, TransformError
 
@@ -40,8 +41,52 @@ def test_rows_beside_one_that_cannot_be_decoded_keep_their_random_crops(on_error
     made = windrow.from_arrow(rows).options(executor="threads")
     found = made.decode_images("image", **options, on_error=on_error).take_batch(ROWS)
     whole = one_block().decode_images("image", **options).take_batch(ROWS)["image"]
+    assert found["row"].tolist() == [row for row in range(ROWS) if on_error == "null" or row != 1]
     for row, pixels in zip(found["row"], found["image"], strict=True):
         assert (pixels is None) if row == 1 else np.array_equal(pixels, whole[row])
+
+
+@pytest.mark.parametrize(("gap", "differs"), [(None, True), (2.0, False)])
+def test_crops_are_others_in_each_epoch_unless_they_can_decide_which_rows_there_are(
+    gap: float | None, differs: bool
+) -> None:
+    rows = pa.table({"image": pa.array([b"no image", *IMAGES], pa.binary()), "row": np.arange(-1, ROWS)})
+    made = windrow.from_arrow(rows).options(executor="threads")
+    made = made.decode_images("image", size=8, crop="random_resized", on_error="drop", reducing_gap=gap)
+    epochs = [
+        {
+            row: pixels.tobytes()
+            for batch in epoch.iter_batches()
+            for row, pixels in zip(batch["row"], batch["image"], strict=True)
+        }
+        for epoch in made.window().repeat(2).random_shuffle_each_window(seed=3).iterator().iter_epochs()
+    ]
+    assert epochs[0].keys() == epochs[1].keys() == set(range(ROWS))
+    assert (epochs[0] != epochs[1]) == differs
+
+
+def test_random_numbers_before_rows_are_left_out_are_the_same_in_each_epoch() -> None:
+    rows = pa.table({"image": pa.array(IMAGES, pa.binary())})
+
+    def draw(batch: Any, rng: Any) -> Any:
+        return {**batch, "drawn": rng.random()}
+
+    made = windrow.from_arrow(rows).options(executor="threads").map_batches(draw, rng=True)
+    made = made.decode_images("image", size=8, on_error="drop")
+    first, second = (
+        sorted(drawn for batch in epoch.iter_batches() for drawn in batch["drawn"])
+        for epoch in made.window().repeat(2).random_shuffle_each_window(seed=3).iterator().iter_epochs()
+    )
+    assert first == second
+
+
+def test_the_first_row_of_a_process_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        broken().decode_images("image", size=8, on_error="null", output_column="logged").to_arrow()
+    (record,) = [each for each in caplog.records if "on_error" in each.message]
+    assert record.levelname == "WARNING"
+    assert "a row gets null" in record.message
+    assert "column 'image' is not an image" in record.message
 
 
 def test_only_bytes_are_at_fault_for_a_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +102,9 @@ def test_only_bytes_are_at_fault_for_a_null(tmp_path: Path, monkeypatch: pytest.
         patched.setattr(Image, "open", lacks_decoder)
         with pytest.raises(TransformError, match="this Pillow cannot decode"):
             one.decode_images("image", size=8, on_error="drop").take_batch()
+    deep = encode(Image.fromarray(np.full((4, 4), 40_000, np.uint16)), "PNG")
+    with pytest.raises(TransformError, match="give another mode="):
+        windrow.from_items([{"image": deep}]).decode_images("image", size=8, on_error="drop").take_batch()
     nothing = windrow.from_arrow(pa.table({"image": pa.array([b"none"] * 3, pa.binary())}))
     assert nothing.decode_images("image", size=8, on_error="drop").count() == 0
     assert nothing.decode_images("image", on_error="drop").count() == 0
@@ -79,3 +127,15 @@ def test_nulls_are_not_among_the_rows_that_fail(tmp_path: Path) -> None:
     made = broken().decode_images("image", size=8, on_error="null")
     made.write_parquet(tmp_path / "out", failed_rows=tmp_path / "failed")
     assert windrow.read_parquet(tmp_path / "out").to_arrow()["image"].null_count == 2
+
+
+@pytest.mark.parametrize("size", [None, 8])
+def test_a_block_without_a_row_that_can_be_decoded_fits_the_others(size: int | None, tmp_path: Path) -> None:
+    rows = pa.table({"image": pa.array([b"none", b"none", *IMAGES], pa.binary())})
+    made = windrow.from_arrow(rows, target_block_bytes=10).options(executor="threads")
+    made = made.decode_images("image", size=size, on_error="drop")
+    assert sum(len(batch["image"]) for batch in made.iter_batches()) == ROWS
+    made.write_parquet(tmp_path / "out")
+    assert windrow.read_parquet(tmp_path / "out").count() == ROWS
+    shuffled = made.window(blocks_per_window=3).random_shuffle_each_window(seed=1)
+    assert sum(len(batch["image"]) for batch in shuffled.iter_batches()) == ROWS

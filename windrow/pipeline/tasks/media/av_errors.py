@@ -27,6 +27,12 @@ def open_stream(data: Any, kind: Kind) -> Iterator[tuple[Any, Any]]:
             streams = getattr(container.streams, kind)
             if not streams:
                 raise MediaError(f"holds no {kind}: {FIX}")
+            if streams[0].codec_context is None:
+                raise MediaError(
+                    "is of a codec that this FFmpeg cannot decode: install a PyAV with that decoder, or convert the "
+                    f"{kind}",
+                    of_bytes=False,
+                )
             # rows are decoded side by side already
             streams[0].codec_context.thread_count = 1
             yield container, streams[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,18 +24,31 @@ from windrow.pipeline.tasks.row_generator import RowGenerator
 
 # what to do about bytes that cannot be decoded
 FIX = (
-    "restore it, or leave it out: on_error='null' or 'drop'; write_parquet(failed_rows=...) and the like put such "
-    "rows aside"
+    "restore it, or go on without it: on_error='null', or 'drop' before the shuffle; write_parquet(failed_rows=...) "
+    "and the like put such rows aside"
 )
 
 Draws = NDArray[Any] | None
 OnError = Literal["raise", "null", "drop"]
 
 _ON_ERROR = ("raise", "null", "drop")
+# of images: what is not the fault of the bytes
+_NOT_OF_BYTES = ("wrong mode", "no decoder")
+# the columns of which this process has warned
+_warned: set[tuple[str, str]] = set()
+
+logger = logging.getLogger(__name__)
 
 
 class MediaError(Exception):
-    """The content of a row cannot be decoded; the text continues the sentence after its name."""
+    """The content of a row cannot be decoded; the text continues the sentence after its name.
+
+    ``of_bytes``: the bytes are at fault, and not what is installed here.
+    """
+
+    def __init__(self, text: str, *, of_bytes: bool = True) -> None:
+        super().__init__(text)
+        self.of_bytes = of_bytes
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,15 @@ class ColumnDecoder(RowFunction):
     def empty_column(self, rows: int) -> MadeColumn:
         """A column of so many rows to fill."""
 
+    @property
+    @abstractmethod
+    def fails_at_random(self) -> bool:
+        """Whether random numbers can decide which rows cannot be decoded."""
+
+    @property
+    def draws_decide_rows(self) -> bool:
+        return self.fails_at_random
+
     @abstractmethod
     def decode(self, data: Any, draws: Draws) -> NDArray[Any]:
         """Decode the bytes of a row; raises a MediaError or ImageError."""
@@ -72,6 +95,7 @@ class ColumnDecoder(RowFunction):
             except BaseException as error:
                 if not self._tolerates(error):
                     raise RowError(row, error) from error
+                self._warn(error)
                 if self.on_error == "drop":
                     kept[row] = False
                     continue
@@ -109,10 +133,22 @@ class ColumnDecoder(RowFunction):
 
     def _tolerates(self, error: BaseException) -> bool:
         """Whether a row is null or left out for an error: its bytes are at fault, and no library is missing."""
-        cause = error.__cause__
-        if self.on_error == "raise" or not isinstance(cause, (ImageError, MediaError)):
+        if self.on_error == "raise":
             return False
-        return not (isinstance(cause, ImageError) and cause.cause == "no decoder")
+        cause = error.__cause__
+        if isinstance(cause, ImageError):
+            return cause.cause not in _NOT_OF_BYTES
+        return isinstance(cause, MediaError) and cause.of_bytes
+
+    def _warn(self, error: BaseException) -> None:
+        """Log the first row of a process that is null or left out."""
+        key = (self.column, self.output)
+        if key not in _warned:
+            _warned.add(key)
+            end = "gets null" if self.on_error == "null" else "is left out"
+            logger.warning(
+                "a row %s, as on_error=%r says: %s. Others are not logged", end, self.on_error, error
+            )
 
     def _decode(self, content: Content, draws: Draws) -> NDArray[Any] | None:
         if content.load is None:

@@ -43,6 +43,11 @@ class DecodeAudio(ColumnDecoder):
     def draws(self) -> int:
         return int(self.crop == "random")
 
+    @property
+    def fails_at_random(self) -> bool:
+        # all of it is decoded before a part is cut out
+        return False
+
     def empty_column(self, rows: int) -> MadeColumn:
         if self.samples is not None:
             return FixedColumn(rows, self._shape(self.samples), _FLOAT32)

@@ -33,6 +33,11 @@ class DecodeImages(ColumnDecoder):
     def draws(self) -> int:
         return self.framing.draws
 
+    @property
+    def fails_at_random(self) -> bool:
+        # the part that is cut out decides at which scale a JPEG is decoded
+        return self.reducing_gap is not None and self.draws > 0
+
     def empty_column(self, rows: int) -> MadeColumn:
         if self.framing.size is None:
             return VariableColumn(self.pixels.variable_type)

@@ -48,6 +48,11 @@ class DecodeVideo(ColumnDecoder):
         """Those of the framing, then those of the choice of frames."""
         return self.framing.draws + {"random": self.frames, "random_clip": 1}.get(self.sampling, 0)
 
+    @property
+    def fails_at_random(self) -> bool:
+        # only what leads to the chosen frames is decoded
+        return self.sampling in ("random", "random_clip")
+
     def empty_column(self, rows: int) -> MadeColumn:
         if self.framing.size is None:
             kind: Any = self.pixels.variable_type
