@@ -11,7 +11,10 @@ from tests.pipeline.coordinator.scheduling.simulation import Chunk, Cluster, Sha
 from tests.pipeline.coordinator.scheduling.small_clusters import cluster, run_everything, started
 from windrow.pipeline.coordinator.scheduling.events import (
     Drop,
+    Opened,
 )
+from windrow.pipeline.plan.cursor import Place
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 CHUNKS = st.builds(Chunk, rows=st.integers(0, 9), size_bytes=st.integers(0, 10), known=st.just(True))
 UNKNOWN = st.builds(Chunk, rows=st.integers(0, 9), size_bytes=st.integers(0, 10), known=st.booleans())
@@ -182,6 +185,15 @@ def test_new_batch_size_discards_windows_prepared_for_the_old_one() -> None:
     assert Drop(1, 0) in c.drops
     run_everything(c)
     assert started(c).count((1, 0, 0)) == 2
+
+
+def test_another_batch_size_at_the_same_place_prepares_its_window_again() -> None:
+    c = cluster(10, 10, memory_bytes=100)
+    c.open(0, 4)
+    run_everything(c)
+    c.handle(Opened(0, Place(0, 0), ShardAssignment(1, 3)))
+    run_everything(c)
+    assert [started(c).count((0, window, 0)) for window in range(2)] == [2, 2]
 
 
 def test_same_batch_size_keeps_prepared_windows() -> None:
