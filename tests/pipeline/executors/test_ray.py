@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pickle
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -91,6 +94,27 @@ def test_runs_placed_for_another_assignment_are_rejected_after_one_batch(ray_loc
         assert (state["epoch"], state["row"]) == (1, 0)
         assert read(second.iter_batches(4)) == case.assigned(1, 4).batches[1]
         assert read(theirs) == case.assigned(1, 4).batches[0]
+
+
+def test_shards_are_freed_after_one_was_refused(ray_local: Any) -> None:
+    case = Case((10,) * 6, ONE_BLOCK, shards=2, batch_rows=5, epochs=2)
+
+    def refuse() -> list[weakref.ref[Shard]]:
+        first, second = open_shards(case.job("ray"), 2)
+        with first, second:
+            for shard in (first, second):
+                read(shard.iter_batches(5))
+            assert eventually(lambda: any(span.epoch == 1 for span in second.stats().spans))
+            theirs = first.iter_batches(4)
+            with suppress(PlanError):
+                read(second.iter_batches(5))
+                raise AssertionError("the shards read with two batch sizes")
+            theirs.close()
+        return [weakref.ref(first), weakref.ref(second)]
+
+    freed = refuse()
+    gc.collect()
+    assert [each() for each in freed] == [None, None]
 
 
 def test_shard_can_read_an_epoch_that_its_copy_has_read(ray_local: Any) -> None:

@@ -35,7 +35,7 @@ class EpochBatches(NamesMissing):
         self._readers = [reader]
         self._go_on = go_on
         # a bound method would keep the iterator alive
-        weakref.finalize(self, _drop, self._readers)
+        self._finalizer = weakref.finalize(self, _drop, self._readers)
 
     @property
     def epoch_reader(self) -> EpochReader:
@@ -70,6 +70,9 @@ class EpochBatches(NamesMissing):
                         raise
                     self._readers[0] = reader
         except USER_ERRORS as error:
+            if self.epoch_reader.owner is None:
+                # the reader can hold the error, and its traceback this iterator, which then would never be freed
+                self._finalizer.detach()
             raise trim_traceback(error) from cause_of(error)
 
     def close(self) -> None:
