@@ -22,7 +22,7 @@ from windrow.pipeline.launch.mesh import find_place
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.explain import explain_job
 from windrow.pipeline.plan.explanation import Explanation
-from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.job import Job, Launch
 from windrow.pipeline.plan.mesh_place import MeshPlace, check_replica
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.open_shards import open_replicas, open_shard, open_shards
@@ -315,7 +315,7 @@ class ShardMethods(Readable):
             place = find_place(mesh, data_dims, sequence_dims)
         job = self._job()
         if will_share(job.options, place.ranks):
-            job = replace(job, options=replace(job.options, executor="ray"))
+            job = replace(job, options=replace(job.options, executor="ray"), launch=Launch(shared=True))
         else:
             job = replace(job, launch=find_launch(place.ranks))
         return explain_job(job, place, find_resources(job), equal=check_equal(equal), batch_rows=rows)

@@ -224,3 +224,33 @@ def test_processes_of_a_launcher_divide_a_ray_cluster(
     assert divided.budget.limit_bytes == alone.budget.limit_bytes // 2
     with pipe.shard(rank=0, world_size=2) as shard:
         assert sum(len(batch["id"]) for batch in shard.iter_batches(2)) == 4
+
+
+def test_places_that_no_rank_has_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = windrow.range(8).repeat(1).options(executor="threads")
+    with pipe.shard(rank=0, world_size=3):
+        pass
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with (
+        pytest.warns(RuntimeWarning, match="told of 3 places, and the launcher has started 2 ranks"),
+        pipe.shard(rank=0, world_size=3),
+    ):
+        pass
+    # those of a data-parallel group
+    with pipe.shard(rank=0, world_size=1):
+        pass
+
+
+def test_explain_under_a_launcher_states_the_memory_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    plan = windrow.range(8).repeat(1).random_shuffle_each_window(seed=1).explain(2, equal=True)
+    assert plan.executor.startswith("ray")
+    # workers, the coordinator, a supervisor, and the trainers
+    assert plan.budget.processes_bytes >= 4 * 40 * 2**20

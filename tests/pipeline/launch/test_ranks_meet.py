@@ -21,12 +21,14 @@ from windrow.pipeline.launch import find_supervisor as finding
 from windrow.pipeline.launch.agreement import Agreement, Member, agree_on_run
 from windrow.pipeline.launch.find_supervisor import find_supervisor
 from windrow.pipeline.launch.rendezvous import Rendezvous, find_store
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
 
 # nothing waits that long, except where a rank is absent
 WAITING = Waiting(60.0, 120.0)
 BRIEFLY = Waiting(0.1, 0.6)
+BEGIN = Cursor()
 SIZE = 3
 
 
@@ -55,6 +57,7 @@ def _agree(
     started: list[Any],
     place: tuple[int, int] | None = None,
     waiting: Waiting = WAITING,
+    begin: Cursor = BEGIN,
 ) -> Agreement:
     def start(ips: list[list[str]]) -> tuple[str, Any]:
         started.append(ips)
@@ -62,7 +65,7 @@ def _agree(
 
     shard, replica = place or (rendezvous.rank, 0)
     member = Member(shard, replica, f"{replica} of {shard}", f"10.0.0.{rendezvous.rank}")
-    return agree_on_run(rendezvous, 0, program, member, start, waiting)
+    return agree_on_run(rendezvous, 0, program, member, begin, start, waiting)
 
 
 def test_ranks_that_agree_share_one_run() -> None:
@@ -119,6 +122,26 @@ def test_differing_pipelines_are_the_same_error_on_every_rank(changes: dict[str,
     assert str(errors[1]) == str(errors[2]) == f"{errors[0]} (found by rank 0)"
 
 
+def test_ranks_begin_at_the_same_row() -> None:
+    def call(meeting: Rendezvous) -> Agreement:
+        return _agree(meeting, _program(), [], begin=BEGIN if meeting.rank == 1 else Cursor(1, row=3_000))
+
+    errors = _run_ranks(call)
+    assert [type(error) for error in errors] == [PlanError] * SIZE
+    assert all("state_dict: rank 0 of epoch 1, row 3,000, rank 1 None" in str(error) for error in errors)
+
+
+def test_ranks_read_the_same_columns() -> None:
+    def call(meeting: Rendezvous) -> Agreement:
+        ds = windrow.from_items([{"a": 1, "b": 2}])
+        ds = ds.select_columns(["a"]) if meeting.rank == 2 else ds
+        job = ds.repeat(2).random_shuffle_each_window(seed=3)._job()
+        return _agree(meeting, Program(job, SIZE, True, tuple(range(SIZE))), [])
+
+    errors = _run_ranks(call)
+    assert [type(error) for error in errors] == [PlanError] * SIZE
+
+
 @pytest.mark.filterwarnings("ignore:rank . waits in shard:RuntimeWarning")
 def test_waiting_ranks_name_the_absent_rank() -> None:
     def call(meeting: Rendezvous) -> Any:
@@ -135,7 +158,7 @@ def test_error_of_rank_0_is_raised_on_every_rank() -> None:
         def start(_: list[list[str]]) -> Any:
             raise PlanError("a window does not fit")
 
-        return agree_on_run(meeting, 0, _program(), Member(meeting.rank, 0, "", ""), start, WAITING)
+        return agree_on_run(meeting, 0, _program(), Member(meeting.rank, 0, "", ""), BEGIN, start, WAITING)
 
     errors = _run_ranks(call)
     assert [type(error) for error in errors] == [PlanError] * SIZE

@@ -50,6 +50,11 @@ class HashSide:
     seed: int
     is_test: bool
 
+    @property
+    def row_choice(self) -> str:
+        """Which rows it chooses, for states."""
+        return f"train_test_split {self.column} {self.share} {self.seed} {self.is_test}"
+
     def __call__(self, table: pa.Table) -> pa.Table:
         """Return the rows of this side."""
         if self.column not in table.column_names:
@@ -262,7 +267,8 @@ class CombineMethods(Readable):
         if by is not None:
             self._check_hashed(by, "train_test_split")
             sides = (HashSide(by, share, number or 0, is_test) for is_test in (False, True))
-            maps = [MapBatches(side, "pyarrow", preserves_rows=False) for side in sides]
+            call = f"train_test_split({float(share):g}, by={by!r})"
+            maps = [MapBatches(side, "pyarrow", preserves_rows=False, call=call) for side in sides]
             return type(self)(self._plan.mapped(maps[0])), type(self)(self._plan.mapped(maps[1]))
         whole = self if number is None else type(self)(shuffle_plan(self._plan, number, DEFAULT_BLOCK_BYTES))
         call = f"train_test_split({float(share):g})"

@@ -31,6 +31,7 @@ _DIGEST_DIGITS = 16
 _TEXTS = ("fingerprint", "schema", "sizes", "filter", "packing", "shuffled")
 _CORRUPT = "corrupt"
 _GROUPS = "groups"
+_CHOICE = "row_choice"
 _MIXTURE = "mixture"
 _COUNTS = ("order", "files", "rows", "block_bytes", "row_changes", "epoch", "row", "window", "window_row")
 _MAYBE = ("blocks_per_window", "bytes_per_window", "seed", "shards", "batch_size")
@@ -64,6 +65,8 @@ class State:
     batch_size: int | None = None  # None before it was known
     corrupt: tuple[int, ...] = ()
     groups: str = ""  # in which order the epoch was read up to here, if by length
+    # a digest of how the transforms choose rows that say so; empty if none does
+    row_choice: str = ""
     mixture: MixedState | None = None  # of a mixture, whose data and order are those of its sources
 
     @property
@@ -127,6 +130,7 @@ def describe_stream(job: Job) -> State:
         sizes=_digest_sizes(job),
         filter=identity.filter,
         row_changes=sum(not stage.preserves_rows for stage in job.before),
+        row_choice=_digest_choice(job),
         packing="" if job.packing is None else job.packing.identity,
         seed=job.seed,
         shuffled=_describe_order(job),
@@ -185,13 +189,22 @@ def parse_state(state: object) -> State:
     groups = body.get(_GROUPS, "")
     if not isinstance(groups, str) or (groups and LengthGroups.parse(groups) is None):
         raise make_corrupt_error(f"{_GROUPS}={_shorten(groups)} is not what states hold")
-    parsed = State(**fields, corrupt=_read_corrupt(body), groups=groups, mixture=mixture)
+    choice = body.get(_CHOICE, "")
+    if not isinstance(choice, str):
+        raise make_corrupt_error(f"{_CHOICE}={_shorten(choice)} is not what states hold")
+    parsed = State(**fields, corrupt=_read_corrupt(body), groups=groups, row_choice=choice, mixture=mixture)
     known = parsed.to_dict()
     if unknown := sorted(str(key) for key in state if key not in known):
         raise make_corrupt_error(f"it has entries that no state has: {', '.join(map(repr, unknown))}")
     if body.get("check") != known["check"]:
         raise make_corrupt_error("its checksum does not match")
     return parsed
+
+
+def _digest_choice(job: Job) -> str:
+    """A digest of how transforms choose rows; a function of the user does not tell."""
+    told = [str(getattr(stage.fn, "row_choice", "")) for stage in job.before if not stage.preserves_rows]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:_DIGEST_DIGITS] if any(told) else ""
 
 
 def _digest_sizes(job: Job) -> str:
@@ -241,8 +254,10 @@ def _shorten(value: object) -> str:
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    # states that were written before these were known have neither
-    counted = {name: value for name, value in body.items() if name not in (_CORRUPT, _GROUPS) or value}
+    # states that were written before these were known have none of them
+    counted = {
+        name: value for name, value in body.items() if name not in (_CORRUPT, _GROUPS, _CHOICE) or value
+    }
     text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
 
@@ -294,6 +309,8 @@ def _compare_order(then: State, now: State) -> Iterator[tuple[str, str, str]]:
     if then.row_changes != now.row_changes:
         before, after = (format_count(state.row_changes, "transform") for state in (then, now))
         yield "change of rows", before, after
+    elif then.row_choice != now.row_choice and then.row_choice and now.row_choice:
+        yield "choice of rows", _shorten_digest(then.row_choice), _shorten_digest(now.row_choice)
     if then.packing != now.packing:
         yield from _compare_packing(then.packing, now.packing)
     if then.shuffled != now.shuffled and (then.seed is None) == (now.seed is None):

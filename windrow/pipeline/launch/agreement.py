@@ -9,9 +9,11 @@ from typing import Any
 
 from windrow.core import errors
 from windrow.core.errors import PlanError, StallError, WindrowError
+from windrow.io.catalog.manifest import digest_briefly
 from windrow.pipeline.checkpoint.state import describe_differences, describe_stream, parse_state
 from windrow.pipeline.executors.base import Waiting
 from windrow.pipeline.launch.rendezvous import Rendezvous
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 
 _MAX_NAMED = 8
@@ -42,21 +44,22 @@ def agree_on_run(
     number: int,
     program: Program,
     member: Member,
+    begin: Cursor,
     start: Callable[[list[list[str]]], tuple[str, Any]],
     waiting: Waiting,
 ) -> Agreement:
     """Wait until every rank has called `shard`, check that all build the same run, and start it once.
 
-    ``number`` counts the calls of each rank. Rank 0 calls ``start`` with the IP addresses of each shard's ranks;
-    what it returns, the run's name and nodes, is returned on all ranks. A difference, and an error of rank 0, is
-    raised on every rank.
+    ``number`` counts the calls of each rank, and ``begin`` is where this one starts in the stream. Rank 0 calls
+    ``start`` with the IP addresses of each shard's ranks; what it returns, the run's name and nodes, is returned on all
+    ranks. A difference, and an error of rank 0, is raised on every rank.
     """
     size, me = rendezvous.world_size, rendezvous.rank
     keys = [f"run/{number}/rank/{rank}" for rank in range(size)]
     started = f"run/{number}/started"
     mine = {
         "stream": describe_stream(program.job).to_dict(),
-        "facts": _describe(program),
+        "facts": _describe(program, begin),
         "member": asdict(member),
     }
     rendezvous.publish(keys[me], mine)
@@ -69,7 +72,7 @@ def agree_on_run(
         return (
             f"rank {me} waits in shard() for {'ranks' if len(absent) > 1 else 'rank'} {shown} of {size} to make its "
             f"call number {number + 1} of shard(): all ranks share one run, so all of them call shard() "
-            "equally often. A rank that reads alone calls pipe.iterator()"
+            "equally often (a rank that reads alone calls pipe.iterator() instead)"
         )
 
     if me == 0:
@@ -121,7 +124,7 @@ def _reader_key(key: str, rank: int) -> str:
     return f"{key}/read by/{rank}"
 
 
-def _describe(program: Program) -> dict[str, str]:
+def _describe(program: Program, begin: Cursor) -> dict[str, str]:
     """What ranks have to agree on beyond the stream, as text."""
     job = program.job
     packing = [] if job.packing is None else [str(job.packing)]
@@ -134,7 +137,13 @@ def _describe(program: Program) -> dict[str, str]:
         *(stage.name for stage in job.after),
     ]
     options = job.options
+    columns = job.source.schema.names
+    shown = ", ".join(columns[:_MAX_NAMED])
+    if len(columns) > _MAX_NAMED:
+        shown += f" and {len(columns) - _MAX_NAMED:,} more ({digest_briefly(repr(columns).encode())})"
     return {
+        "state_dict": f"of epoch {begin.epoch}, row {begin.row:,}" if begin.epoch or begin.row else "None",
+        "columns": shown,
         "shards": str(program.shards),
         "replicas": str(program.replicas),
         "equal": repr(program.equal),
@@ -183,5 +192,5 @@ def _check_same(ranks: list[dict[str, Any]]) -> None:
         if table:
             raise PlanError(
                 f"the ranks of this job do not build the same pipeline, and cannot share its run:{table}\n"
-                "Build it from the same arguments on every rank, with the same seed"
+                "Build it from the same arguments on every rank, with the same seed, files and state"
             )

@@ -10,11 +10,13 @@ from typing import Any
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
+from windrow.core.terminal_text import format_count
 from windrow.core.user_warnings import warn_user
 from windrow.pipeline.executors.base import Session, Waiting, waiting_of
 from windrow.pipeline.launch.agreement import Agreement, Member, agree_on_run
 from windrow.pipeline.launch.launcher import find_attempt, find_rank, has_launcher
 from windrow.pipeline.launch.rendezvous import Rendezvous, find_store, has_store
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.plan.mesh_place import MeshPlace
 from windrow.pipeline.plan.program import Program
@@ -80,10 +82,10 @@ class Attachment:
             ray.shutdown()
         self._lifeline.close()
 
-    def session(self, program: Program, place: MeshPlace) -> tuple[Session, list[list[str]]]:
+    def session(self, program: Program, place: MeshPlace, begin: Cursor) -> tuple[Session, list[list[str]]]:
         """The session of a run that all ranks share, and by shard the names of its replicas.
 
-        Ranks call this equally often, each with its place.
+        Ranks call this equally often, each with its place, and begin at the same row of the stream.
         """
         from windrow.pipeline.executors.ray.executor import SharedSession, start_run
 
@@ -99,7 +101,7 @@ class Attachment:
             run = Agreement(name, nodes, [[place.name]])
         else:
             member = Member(place.rank, place.replica, place.name, ip)
-            run = agree_on_run(self._rendezvous, number, program, member, start, waiting)
+            run = agree_on_run(self._rendezvous, number, program, member, begin, start, waiting)
         return SharedSession(self._supervisor.cluster, run.name, program, run.nodes), run.replicas
 
 
@@ -169,8 +171,9 @@ def attachment_for(options: Options, ranks: int) -> Attachment | None:
     """The attachment that a shard of this process uses, made if need be; None if the process reads for itself.
 
     ``ranks``: the number of all that read, replicas included; they share a run where the launcher has started as many.
-    Warns if they could but for something that is missing.
+    Warns if they could but for something that is missing, and of places that no rank has.
     """
+    _warn_of_missing_ranks(ranks)
     if options.executor not in ("auto", "ray"):
         return None
     current = _Current.attachment
@@ -204,6 +207,17 @@ def _launched() -> int:
         return find_rank(None, None)[1]
     except PlanError:
         return 0
+
+
+def _warn_of_missing_ranks(places: int) -> None:
+    """Warn if more places are given than there are ranks: the rows of the others reach nobody."""
+    started = _launched()
+    if 0 < started < places:
+        warn_user(
+            f"shard() was told of {format_count(places, 'place')}, and the launcher has started "
+            f"{format_count(started, 'rank')}: unless other processes read them, the rows of the others reach nobody. "
+            "Leave out rank= and world_size=, or give the numbers of this job"
+        )
 
 
 def attached_place() -> tuple[int, int] | None:

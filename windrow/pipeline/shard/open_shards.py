@@ -52,8 +52,8 @@ def open_replicas(
     return made
 
 
-# the session of a run that processes share, and by shard the names of its replicas
-SharedRuns = Callable[[Program, MeshPlace], tuple[Session, list[list[str]]]]
+# the session of a run that processes share, and by shard the names of its replicas; of where this process starts
+SharedRuns = Callable[[Program, MeshPlace, Cursor], tuple[Session, list[list[str]]]]
 
 
 def open_shard(
@@ -70,7 +70,7 @@ def open_shard(
     if sessions is not None:
         job = replace(job, launch=Launch(shared=True))
         program = Program(job, world_size, equal, tuple(range(world_size)), replicas=place.replicas)
-        session, names = sessions(program, place)
+        session, names = sessions(program, place, start)
         if place.replicas > 1:
             session = open_replica_session(session, names, place.replica)
     else:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from windrow.core.chosen_rows import filter_rows
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
-from windrow.io.catalog.filters import evaluate_filter
+from windrow.io.catalog.filters import digest_filter, evaluate_filter
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows
 from windrow.pipeline.tasks.row_generator import RowGenerator
 
@@ -191,6 +191,11 @@ class FilterExpression:
 
     expression: Any
 
+    @property
+    def row_choice(self) -> str:
+        """Which rows it chooses, for states."""
+        return f"filter {digest_filter(self.expression)}"
+
     def __call__(self, table: pa.Table) -> pa.Table:
         return filter_rows(table, self.expression)
 
@@ -273,6 +278,11 @@ class SampleRows:
 
     fraction: float
     seed: int
+
+    @property
+    def row_choice(self) -> str:
+        """Which rows it chooses, for states."""
+        return f"random_sample {self.fraction} {self.seed}"
 
     def __call__(self, table: pa.Table, *, rng: RowGenerator) -> pa.Table:
         return filter_rows(table, pa.array(rng.with_seed(self.seed).random() < self.fraction))

@@ -81,7 +81,15 @@ class RayExecutor:
             store = free_memory_bytes() * _DEFAULT_STORE_SHARE_OF_MEMORY / processes
             cores = available_cores(processes)
             return Resources(
-                "ray", cores, int(store * _STORE_SHARE), limit_covers_all=False, processes=processes
+                "ray",
+                cores,
+                int(store * _STORE_SHARE),
+                limit_covers_all=False,
+                processes_bytes=(cores + 1 + launch.shared) * _WORKER_BYTES,
+                shard_bytes=_SHARD_BYTES,
+                worker_bytes=_WORKER_BYTES,
+                small_windows_bytes=_SMALL_WINDOWS_BYTES,
+                processes=processes,
             )
         total, has_free_cpu = ray.cluster_resources(), ray.available_resources().get("CPU", 0) >= 1
         nodes = max(1, sum(node["Alive"] for node in ray.nodes()))

@@ -80,6 +80,11 @@ class ColumnDecoder(RowFunction):
     def draws_decide_rows(self) -> bool:
         return self.fails_at_random
 
+    @property
+    def row_choice(self) -> str:
+        """Which rows it chooses where it drops others, for states."""
+        return f"{type(self).__name__} {self.column}"
+
     @abstractmethod
     def decode(self, data: Any, draws: Draws) -> NDArray[Any]:
         """Decode the bytes of a row; raises a MediaError or ImageError."""
