@@ -140,5 +140,5 @@ def changed(origin: str, groups: RowGroups, now: Version, how: str = "rewritten 
         how = f"it had {groups.size_bytes} bytes, now {now.size_bytes}"
     return SourceError(
         f"{origin}: the file has changed since it was listed ({how}); list the dataset again "
-        f"and save its manifest again, or restore the file"
+        "(if it has a saved manifest, save that again), or restore the file"
     )
