@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,15 +132,17 @@ def test_ranks_begin_at_the_same_row() -> None:
     assert all("state_dict: rank 0 of epoch 1, row 3,000, rank 1 None" in str(error) for error in errors)
 
 
-def test_ranks_read_the_same_columns() -> None:
+def test_ranks_read_the_same_columns(tmp_path: Path) -> None:
+    windrow.from_items([{"a": 1, "b": 2}]).write_parquet(tmp_path / "in")
+
     def call(meeting: Rendezvous) -> Agreement:
-        ds = windrow.from_items([{"a": 1, "b": 2}])
-        ds = ds.select_columns(["a"]) if meeting.rank == 2 else ds
+        ds = windrow.read_parquet(tmp_path / "in", columns=["a"] if meeting.rank == 2 else None)
         job = ds.repeat(2).random_shuffle_each_window(seed=3)._job()
         return _agree(meeting, Program(job, SIZE, True, tuple(range(SIZE))), [])
 
     errors = _run_ranks(call)
     assert [type(error) for error in errors] == [PlanError] * SIZE
+    assert all("columns: rank 0 a, b, rank 2 a" in str(error) for error in errors)
 
 
 @pytest.mark.filterwarnings("ignore:rank . waits in shard:RuntimeWarning")

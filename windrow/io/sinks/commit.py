@@ -74,10 +74,13 @@ def list_replaced(store: Store, mode: Mode, sources: Collection[str]) -> tuple[s
     """
     if mode not in get_args(Mode):
         raise PlanError(f"mode={mode!r} must be 'error', 'overwrite', 'append' or 'resume'")
+    if mode == "resume":
+        # `check_begun` lists what is there
+        return ()
     with mapped_errors(store, store.url):
         listed = store.list_files()
     there = [path for path in listed if not is_temporary(path)]
-    if mode in ("append", "resume"):
+    if mode == "append":
         return ()
     if mode == "error":
         if there:
