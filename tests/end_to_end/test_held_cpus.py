@@ -138,7 +138,7 @@ def test_tasks_without_cpu_slots_are_limited_by_the_cores(
 @pytest.mark.nightly
 def test_write_continues_when_trainers_take_the_cpus_at_its_start(ray_local: Any, tmp_path: Path) -> None:
     """The CPUs do not appear as taken before the trainers have started."""
-    blocks = 10 * BLOCKS  # a write that takes longer than the trainers' start
+    blocks = 25 * BLOCKS  # a write that takes longer than the trainers' start, on a busy machine too
     path = write_numbers(tmp_path / "x.parquet", ROWS, row_group_size=ROWS // blocks)
     (tmp_path / "recorded").mkdir()
     note = RecordInterval(tmp_path / "recorded", until=tmp_path / "started")
