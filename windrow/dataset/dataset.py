@@ -89,7 +89,7 @@ class Dataset(CombineMethods, OrderMethods, GroupMethods, DistinctMethods, Boost
         >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet")
         >>> windrow.read_parquet("numbers.parquet").window(bytes_per_window="8GiB")
         DatasetPipeline
-          Parquet('...': 1 fragments, 1 row groups; 1 of 1 columns)
+          Parquet('...': 1 fragment, 1 row group; 1 of 1 column)
           .window(bytes_per_window='8.0GiB')
         """
         return DatasetPipeline(self._plan.windowed(blocks_per_window, bytes_per_window))

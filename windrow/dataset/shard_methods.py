@@ -304,7 +304,7 @@ class ShardMethods(Readable):
         >>> pipe = windrow.read_parquet("numbers.parquet").repeat(2).random_shuffle_each_window(seed=7)
         >>> print(pipe.explain(2, batch_size=2))
         2 epochs, seed 7, order v1, executor threads...
-        rows     6 an epoch; 1 fragments, 1 row groups; 1 of 1 columns
+        rows     6 an epoch; 1 fragment, 1 row group; 1 of 1 column
         ...
         >>> pipe.explain(4, batch_size=2).steps, pipe.explain(4, equal=True, batch_size=2).left_out_rows
         (1, 2)

@@ -48,7 +48,7 @@ class WindowMethods(Readable):
         >>> pipe = windrow.read_parquet("numbers.parquet").repeat()
         >>> pipe.random_shuffle_each_window(seed=7)
         DatasetPipeline
-          Parquet('...': 1 fragments, 1 row groups; 1 of 1 columns)
+          Parquet('...': 1 fragment, 1 row group; 1 of 1 column)
           .repeat()
           .random_shuffle_each_window(seed=7)
         """
@@ -253,7 +253,7 @@ class WindowMethods(Readable):
         >>> pipe = windrow.range(6).window(blocks_per_window=1)
         >>> pipe.rewindow(bytes_per_window="1GiB")
         DatasetPipeline
-          range(6): 1 fragments, 1 blocks; 1 columns
+          range(6): 1 fragment, 1 block; 1 column
           .window(bytes_per_window='1.0GiB')
         """
         plan = replace(self._plan, cut=None)

@@ -122,7 +122,7 @@ def test_paths_of_partition_files_include_the_key(tree: Path) -> None:
     ("name", "message"),
     [
         ("none.parquet", "matches nothing: no such file or directory"),
-        ("none/*.parquet", "matches nothing: no such glob"),
+        ("none/*.parquet", "matches nothing: no file has such a name"),
         ("empty", "is a directory without data files"),
     ],
 )

@@ -46,7 +46,7 @@ def public(hub: Hub) -> None:
         (public, f"{URL}@~parquet", None, "no revision 'refs/convert/parquet': the Hub has not converted"),
         (public, URL, "badSECRETtoken", "the Hub refuses the token"),
         (public, f"{URL}/data/none.parquet", None, "matches nothing: no such file or directory"),
-        (public, f"{URL}/data/none-*.parquet", None, "matches nothing: no such glob"),
+        (public, f"{URL}/data/none-*.parquet", None, "matches nothing: no file has such a name"),
         (public, "hf://datasets/me", None, "(?i)repository id must be"),
     ],
 )

@@ -111,7 +111,7 @@ def test_the_report_is_json_and_says_what_stats_say() -> None:
     assert (report["rows"], report["bytes"], report["rows_per_second"]) == (20, 160, 5.0)
     assert report["limit"] == Stats(0, 1, trainers[0], run).bottleneck.sentence
     assert report["windrow"] == windrow.__version__
-    assert report["source"] == "1 fragments, 10 blocks; 1 columns"
+    assert report["source"] == "1 fragment, 10 blocks; 1 column"
 
 
 @pytest.mark.parametrize(

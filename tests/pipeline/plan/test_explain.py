@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,9 @@ import pytest
 import windrow
 from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError
-from windrow.pipeline.plan.explain import explain_job, explain_program
+from windrow.pipeline.plan.explain import explain_program
 from windrow.pipeline.plan.explanation import Explanation
 from windrow.pipeline.plan.job import Job, Options, Resources
-from windrow.pipeline.plan.mesh_place import MeshPlace
 from windrow.pipeline.plan.process_budget import PROCESS_BYTES
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.actor_pool import ActorPool, WorkerResources
@@ -143,13 +143,15 @@ def test_warnings_of_the_executor() -> None:
     ("limit", "fix"),
     [
         ("64MiB", r"use window\(bytes_per_window=.*or raise options\(memory_limit="),
-        ("1MiB", r": raise options\(memory_limit=...\), since no window is small enough$"),
+        ("1MiB", r": raise options\(memory_limit=.*\), since no window is small enough$"),
     ],
 )
 def test_window_that_cannot_fit_raises(limit: str, fix: str) -> None:
     job = Job(make_source(10_000_000), seed=1, options=Options(memory_limit=limit))
-    with pytest.raises(PlanError, match=fix):
-        explain_job(job, MeshPlace(0, 1, 0, 1), RESOURCES, equal=False, batch_rows=None)
+    with pytest.raises(PlanError, match=fix) as failed:
+        _explain(job)
+    (enough,) = re.findall(r'memory_limit="(\w+)"', str(failed.value))
+    _explain(replace(job, options=Options(memory_limit=enough)))
 
 
 def test_stages_tell_what_runs_where() -> None:

@@ -221,6 +221,7 @@ def test_printed_statistics_are_a_table_of_trainers_and_end_with_the_sentence() 
         cache_misses=1,
         corrupt_blocks=("part-1, row group 2",),
         corrupt_rows=9,
+        left_out_rows=3,
     )
     lines = str(Stats(1, 2, trainer(1, decode=1.0), run, RAY)).splitlines()
     assert lines[0] == "shard 1: 2 epochs, 10 batches, 100 rows, 1.0 KiB"
@@ -230,6 +231,7 @@ def test_printed_statistics_are_a_table_of_trainers_and_end_with_the_sentence() 
     assert "3 of 4 blocks found" in text
     assert "2 windows dropped" in text
     assert "1 corrupt blocks, 9 rows: part-1, row group 2" in text
+    assert "left out  3 rows, so that all shards have equally many" in text
     head = next(at for at, line in enumerate(lines) if "worked s" in line)
     assert lines[head].split() == ["trainer", "rows", "rows/s", "worked", "s", "waited", "s", "decode"]
     assert lines[head + 2].split() == ["1", "100", "33", "2.00", "1.00", "1.00"], "this one as of now"

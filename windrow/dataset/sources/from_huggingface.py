@@ -65,7 +65,7 @@ def from_huggingface(
     >>> ds = windrow.from_huggingface(datasets.Dataset.from_dict(photos, features), decode=True)
     >>> ds.window().random_shuffle_each_window(seed=7)
     DatasetPipeline
-      from_huggingface: 1 fragments, 1 blocks; 1 columns
+      from_huggingface: 1 fragment, 1 block; 1 column
       .window(bytes_per_window='1.0GiB')
       .random_shuffle_each_window(seed=7)
       .decode_images('image')

@@ -18,6 +18,7 @@ from windrow.core.byte_sizes import format_bytes
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin, SourceIdentity
+from windrow.core.terminal_text import format_count
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.blocks import (
     BlockCuts,
@@ -211,11 +212,11 @@ class FileSource:
         everything = len({*manifest.schema.names, *self.partitions.schema.names})
         dropped = int(np.count_nonzero(~self._kept))
         return (
-            f"{manifest.fragments - dropped:,} fragments"
+            format_count(manifest.fragments - dropped, "fragment")
             + (f" of {manifest.fragments:,} (others filtered out)" if dropped else "")
-            + f", {len(self._read_groups):,} row groups"
+            + f", {format_count(len(self._read_groups), 'row group')}"
             + self._describe_blocks()
-            + f"; {len(self.schema)} of {everything} columns"
+            + f"; {len(self.schema)} of {format_count(everything, 'column')}"
         )
 
     def _describe_blocks(self) -> str:

@@ -40,17 +40,27 @@ def check_filter(expression: Any, schema: pa.Schema, conflicts: Mapping[str, str
     if not isinstance(expression, pc.Expression):
         kind = type(expression).__name__
         raise PlanError(f"filter= is a {kind}: give a pyarrow expression like pc.field('fare') > 0")
+    found = bind_expression(expression, schema, "filter=", conflicts)
+    if not pa.types.is_boolean(found):
+        raise PlanError(f"filter={expression} gives {found}, not true or false: write a comparison")
+
+
+def bind_expression(
+    expression: pc.Expression, schema: pa.Schema, where: str, conflicts: Mapping[str, str] = _NO_CONFLICTS
+) -> pa.DataType:
+    """The type of an expression's values; raises a `PlanError`, which says ``where``, if it does not fit the columns.
+
+    ``conflicts`` is as in `check_filter`.
+    """
     try:
-        kind = evaluate_filter(expression, empty_table(schema)).type
+        return evaluate_filter(expression, empty_table(schema)).type
     except pa.ArrowException as error:
         unknown = _find_unknown(error)
         if unknown is not None and unknown in conflicts:
             raise SourceError(conflicts[unknown]) from error
         if unknown is not None and unknown not in schema.names:
-            raise make_unknown_column_error(unknown, schema.names, "filter=") from error
-        raise PlanError(f"filter={expression} does not fit the columns: {error}") from error
-    if not pa.types.is_boolean(kind):
-        raise PlanError(f"filter={expression} gives {kind}, not true or false: write a comparison")
+            raise make_unknown_column_error(unknown, schema.names, where) from error
+        raise PlanError(f"{where}{expression} does not fit the columns: {error}") from error
 
 
 def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str] | None:

@@ -21,6 +21,7 @@ from windrow.core.source import (
     Source,
     SourceIdentity,
 )
+from windrow.core.terminal_text import format_count
 from windrow.io.catalog.manifest import digest_parts, digest_schema
 from windrow.io.catalog.row_ids import RowIdSource, count_rows
 
@@ -133,4 +134,6 @@ class ListedSource(NumberedRows):
         return tuple(replace(self.block_addresses[block], number=int(block)) for block in blocks)
 
     def describe(self) -> str:
-        return f"{self.fragments:,} fragments, {len(self.blocks.rows):,} blocks; {len(self.schema)} columns"
+        counts = {"fragment": self.fragments, "block": len(self.blocks.rows)}
+        parts = ", ".join(format_count(count, noun) for noun, count in counts.items())
+        return f"{parts}; {format_count(len(self.schema), 'column')}"

@@ -164,10 +164,10 @@ def _mapped_errors(connection: Connection, path: str) -> Iterator[None]:
     except WindrowError:
         raise
     except FileNotFoundError as error:
-        kind = "glob" if has_wildcards(path) else "file or directory"
-        raise SourceError(
-            f"{_url(connection, path)} matches nothing: no such {kind}; check the path"
-        ) from safe_cause(error, connection.secrets)
+        why = "no file has such a name" if has_wildcards(path) else "no such file or directory"
+        raise SourceError(f"{_url(connection, path)} matches nothing: {why}; check the path") from safe_cause(
+            error, connection.secrets
+        )
     except Exception as error:
         fix = "check the path, the credentials and the permissions"
         if isinstance(error, GaveUpError):

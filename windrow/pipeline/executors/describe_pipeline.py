@@ -39,7 +39,7 @@ def describe_source(job: Job) -> str:
 
     >>> import windrow
     >>> describe_source(windrow.range(1_000).repeat(1)._job())
-    '1 fragments, 1 blocks; 1 columns'
+    '1 fragment, 1 block; 1 column'
     """
     if job.mixture is not None:
         return f"mixture of {', '.join(job.mixture.names)}"

@@ -14,6 +14,8 @@ MAX_SLICES = 8
 _REUSED_BYTES, _REUSED_PART = 192 * 2**20, 8
 # Runs of up to this many times the usual size are placed whole, larger ones in portions of the usual size.
 WHOLE_RUNS = 2
+# A suggested memory limit is this much larger than what was estimated.
+_SLACK = 1.1
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ def plan_budget(
             f"the largest window takes {'' if exact else 'about '}{format_bytes(window_bytes)} in memory, and "
             f"the memory limit of {format_bytes(limit_bytes)} leaves {format_bytes(max(rest, 0))} for windows"
             f"{_describe_overhead(runs_bytes, tasks_bytes, processes_bytes) if limit_covers_all else ''}: "
-            f"{_fix(size_within(max(rest, 0)), window_call, can_fit=fixed_bytes < limit_bytes)}"
+            f"{_fix(size_within(max(rest, 0)), window_call, window_bytes + outside, can_fit=fixed_bytes < limit_bytes)}"
         )
     rest = max(0, rest)
     fitting = min(max(windows, max_windows), rest // window_bytes) if window_bytes else windows
@@ -242,13 +244,14 @@ def _describe_overhead(runs_bytes: int, tasks_bytes: int, processes_bytes: int) 
     return f" (besides {format_bytes(runs_bytes)} of runs, {format_bytes(tasks_bytes)} of tasks{process})"
 
 
-def _fix(size: int, call: str, *, can_fit: bool) -> str:
+def _fix(size: int, call: str, needed_bytes: int, *, can_fit: bool) -> str:
     """What to do if a window is too large; one of ``size`` bytes would fit, and with ``can_fit``, smaller blocks."""
+    more = f'raise options(memory_limit="{ceil(needed_bytes * _SLACK / 2**20)}MiB")'
     if not can_fit:
-        return "raise options(memory_limit=...), since no window is small enough"
+        return f"{more}, since no window is small enough"
     if size > 0:
-        return f"use {call}(bytes_per_window={size}) or less, or raise options(memory_limit=...)"
+        return f"use {call}(bytes_per_window={size}) or less, or {more}"
     return (
         f"give read_parquet a smaller target_block_bytes and use {call}(bytes_per_window=...) of a few blocks, "
-        "or raise options(memory_limit=...)"
+        f"or {more}"
     )

@@ -366,6 +366,8 @@ def _run_lines(run: RunStats) -> Iterator[tuple[str, str]]:
     if run.corrupt_blocks:
         names = ", ".join(run.corrupt_blocks)
         yield "skipped", f"{len(run.corrupt_blocks)} corrupt blocks, {run.corrupt_rows:,} rows: {names}"
+    if run.left_out_rows:
+        yield "left out", f"{format_count(run.left_out_rows, 'row')}, so that all shards have equally many"
 
 
 def _balance_lines(stats: Stats) -> Iterator[tuple[str, str]]:
