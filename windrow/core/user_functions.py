@@ -104,6 +104,11 @@ def _advice(exc: BaseException, columns: Sequence[str]) -> str:
         by_casefold = {name.casefold(): name for name in columns}
         near = difflib.get_close_matches(exc.args[0].casefold(), by_casefold, n=1)
         return f". Did you mean the column {by_casefold[near[0]]!r}?" if near else ""
+    if isinstance(exc, TypeError) and "'NoneType'" in str(exc):
+        return (
+            ". Nulls of the data are None in a function: fill them before it, as in "
+            "add_column('x', pc.coalesce(pc.field('x'), 0)), or leave out such rows"
+        )
     # Pillow, which need not be installed
     if type(exc).__name__.startswith("DecompressionBomb"):
         return (

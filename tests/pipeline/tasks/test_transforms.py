@@ -289,6 +289,11 @@ def test_augmented_assignment_gets_the_same_advice() -> None:
     _raises(write, r"ValueError: .*read-only.*batch\['x'\] = batch\['x'\] \+ 1")
 
 
+def test_a_function_that_meets_nulls_is_told_how_to_leave_them_out() -> None:
+    nulls = pa.table({"x": pa.array([None, 1])})
+    _raises(lambda batch: {"x": batch["x"] + 1}, r"TypeError: .*Nulls of the data.*pc\.coalesce", nulls)
+
+
 # --- errors ------------------------------------------------------------------------------
 
 

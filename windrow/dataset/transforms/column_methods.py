@@ -12,7 +12,7 @@ from windrow.core.user_functions import check_function, function_name
 from windrow.dataset.argument_checks import check_names
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.column_selection import make_unknown_column_error
-from windrow.io.catalog.filters import bind_expression
+from windrow.io.catalog.filters import bind_expression, format_expression
 from windrow.pipeline.tasks.actor_pool import WorkerResources
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_functions import (
@@ -86,7 +86,9 @@ class ColumnMethods:
         if is_expression(values):
             if self._known_columns() is not None:
                 bind_expression(values, self._plan.read_source.schema, "add_column: values=")
-            return self._mapped(on_tables(AddExpression(name, values), f"add_column({name!r}, {values})"))
+            return self._mapped(
+                on_tables(AddExpression(name, values), f"add_column({name!r}, {format_expression(values)})")
+            )
         check_function(values, "add_column")
         check_function_format(batch_format)
         return self._mapped(

@@ -13,7 +13,7 @@ from windrow.dataset.argument_checks import check_seed
 from windrow.dataset.logical_plan import DRAWN_SEED_BITS
 from windrow.dataset.transforms.column_methods import ResourceOptions, on_tables, take_resources
 from windrow.dataset.transforms.media_methods import MediaMethods
-from windrow.io.catalog.filters import check_filter
+from windrow.io.catalog.filters import check_filter, format_expression
 from windrow.pipeline.tasks.actor_pool import Compute, WorkerResources
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_functions import (
@@ -259,7 +259,9 @@ class Transformable(MediaMethods):
         if self._known_columns() is not None:
             check_filter(condition, self._plan.read_source.schema)
         return self._mapped(
-            on_tables(FilterExpression(condition), f"filter({condition})", preserves_rows=False)
+            on_tables(
+                FilterExpression(condition), f"filter({format_expression(condition)})", preserves_rows=False
+            )
         )
 
     def random_sample(self: Self, fraction: float, *, seed: int | None = None) -> Self:

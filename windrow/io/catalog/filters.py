@@ -27,6 +27,8 @@ _NO_MATCH = re.compile(
     r"No match for FieldRef\.(?:Nested\(FieldRef\.Name\((?P<column>.*?)\) FieldRef\.|\w+\((?P<name>.*?)\) in )",
     re.DOTALL,
 )
+# the options of a cast that raises where values do not fit, as Arrow prints them
+_SAFE_CAST = re.compile(r"(?:, allow_\w+=false){4,}")
 _NO_CONFLICTS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -61,6 +63,16 @@ def bind_expression(
         if unknown is not None and unknown not in schema.names:
             raise make_unknown_column_error(unknown, schema.names, where) from error
         raise PlanError(f"{where}{expression} does not fit the columns: {error}") from error
+
+
+def format_expression(expression: pc.Expression) -> str:
+    """An expression as text, without the options that a cast has by default.
+
+    >>> import pyarrow.compute as pc
+    >>> format_expression(pc.field("x").cast("float32") * 2)
+    'multiply_checked(cast(x, {to_type=float}), 2)'
+    """
+    return _SAFE_CAST.sub("", str(expression))
 
 
 def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str] | None:
