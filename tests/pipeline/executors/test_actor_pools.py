@@ -254,7 +254,7 @@ def test_a_pool_that_started_long_ago_takes_batches() -> None:
         manager._first_started.set()
         return await manager.submit(["batch"])
 
-    assert asyncio.run(submit()) == ["result of batch"]
+    assert asyncio.run(submit()) == (["result of batch"], False)
 
 
 @pytest.mark.nightly

@@ -207,5 +207,9 @@ class RemoteWorkers(Protocol):
     def most(self) -> int:
         """How many there are at most."""
 
-    def start(self, call: Call) -> Callable[[], Result]:
-        """Begin a call; returns what waits for its result, or raises its error."""
+    @property
+    def together(self) -> int:
+        """How many calls to start at a time: more than one, where each is short beside the way to a worker."""
+
+    def start(self, calls: Sequence[Call]) -> Sequence[Callable[[], Result]]:
+        """Start calls; returns for each what waits for its result, or raises its error, to be called in turn."""

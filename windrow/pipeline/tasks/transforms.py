@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ from windrow.pipeline.tasks.row_generator import RowGenerator, RowPositions, Sto
 from windrow.pipeline.tasks.transform_results import result_to_table
 
 _FIRST_BLOCK = StoredRows()
-# batches that workers elsewhere get while the result of one is awaited, so that none waits for its next batch
-_BATCHES_AHEAD = 2
+# how often workers elsewhere get more batches while results are awaited, so that none waits for its next one
+_CALLS_AHEAD = 2
 # input rows of functions that failed for them, which are left out and written elsewhere, with the errors
 FailedRows = list[tuple[pa.Table, TransformError]]
 
@@ -93,16 +94,27 @@ class _Batches:
         return table.slice(0, 0) if empty is None else empty_table(empty.schema)
 
     def _results(self, batches: Iterator[tuple[int, pa.Table]]) -> Iterator[pa.Table]:
-        """The results in order; workers elsewhere get the next batches while one runs."""
+        """The results in order; workers elsewhere get the next batches while some run."""
         workers = self.stage.workers
-        begun: deque[tuple[int, pa.Table, Callable[[], Result]]] = deque()
-        for start, rows in batches:
-            call = Call(rows, self.where, self._generator(start, rows.num_rows), self.failed is not None)
-            begun.append((start, rows, partial(self._run, call) if workers is None else workers.start(call)))
-            if workers is None or len(begun) > _BATCHES_AHEAD:
-                yield from self._finish(*begun.popleft())
+        if workers is None:
+            for start, rows in batches:
+                yield from self._finish(start, rows, partial(self._run, self._call(start, rows)))
+            return
+        begun: deque[list[tuple[int, pa.Table, Callable[[], Result]]]] = deque()
+        while some := list(islice(batches, workers.together)):
+            waits = workers.start([self._call(start, rows) for start, rows in some])
+            begun.append([(start, rows, wait) for (start, rows), wait in zip(some, waits, strict=True)])
+            if len(begun) > _CALLS_AHEAD:
+                yield from self._finish_all(begun.popleft())
         while begun:
-            yield from self._finish(*begun.popleft())
+            yield from self._finish_all(begun.popleft())
+
+    def _call(self, start: int, rows: pa.Table) -> Call:
+        return Call(rows, self.where, self._generator(start, rows.num_rows), self.failed is not None)
+
+    def _finish_all(self, begun: list[tuple[int, pa.Table, Callable[[], Result]]]) -> Iterator[pa.Table]:
+        for start, rows, wait in begun:
+            yield from self._finish(start, rows, wait)
 
     def _finish(self, start: int, rows: pa.Table, wait: Callable[[], Result]) -> Iterator[pa.Table]:
         """The result of a batch, unless the function failed for all of it and ``failed`` takes its rows."""

@@ -115,11 +115,11 @@ def test_what_moves_after_the_run_has_closed_starts_no_processes(monkeypatch: py
     monkeypatch.setattr(_CallMeter, "take_verdict", lambda _: True)
     workers = ChosenWorkers(MapBatches(functions.count_here), 2)
     call = Call(pa.table({"id": [1]}), "here", None, False)
-    begun = workers.start(call)
+    (begun,) = workers.start([call])
     workers.close()
     begun()
     assert workers.moved is None
-    assert workers.start(call)()[0]["pid"].to_pylist() == [os.getpid()]
+    assert workers.start([call])[0]()[0]["pid"].to_pylist() == [os.getpid()]
 
 
 class _Keeping:

@@ -120,7 +120,7 @@ def test_a_forked_process_that_closes_a_pool_leaves_its_processes_to_the_parent(
     workers = pool.ProcessWorkers(MapBatches(functions.count_here), (1, 1))
     call = Call(pa.table({"id": [1]}), "here", None, False)
     try:
-        first = workers.start(call)()[0]
+        first = workers.start([call])[0]()[0]
         child = os.fork()
         if not child:
             try:
@@ -128,7 +128,7 @@ def test_a_forked_process_that_closes_a_pool_leaves_its_processes_to_the_parent(
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
-        assert workers.start(call)()[0].equals(first)
+        assert workers.start([call])[0]()[0].equals(first)
     finally:
         workers.close()
 
@@ -145,7 +145,7 @@ def test_a_batch_that_comes_as_the_pool_closes_is_cancelled(monkeypatch: pytest.
         start(process, of)
 
     monkeypatch.setattr(pool._Process, "__init__", close_meanwhile)
-    wait = workers.start(Call(pa.table({"id": [1]}), "here", None, False))
+    (wait,) = workers.start([Call(pa.table({"id": [1]}), "here", None, False)])
     began = time.monotonic()
     with pytest.raises(CancelledError):
         wait()

@@ -10,7 +10,7 @@ import logging
 import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -68,9 +68,16 @@ class ChosenWorkers:
         """The processes, once it has been moved."""
         return self._moved
 
-    def start(self, call: Call) -> Callable[[], Result]:
-        """Begin a call; in this process, it runs in the thread that waits for it."""
-        return partial(self._run, call) if self._moved is None else self._moved.start(call)
+    @property
+    def together(self) -> int:
+        """See `RemoteWorkers`."""
+        return 1
+
+    def start(self, calls: Sequence[Call]) -> list[Callable[[], Result]]:
+        """See `RemoteWorkers`; in this process, calls run in the thread that waits for them."""
+        return (
+            [partial(self._run, call) for call in calls] if self._moved is None else self._moved.start(calls)
+        )
 
     def _run(self, call: Call) -> Result:
         with self._stage.local_workers.instance() as fn, self._meter:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -110,7 +110,16 @@ class ProcessWorkers:
         self._owner = os.getpid()
         self.closed = threading.Event()
 
-    def start(self, call: Call) -> Callable[[], Result]:
+    @property
+    def together(self) -> int:
+        """See `RemoteWorkers`; a batch is lent to a process of this machine, which costs little."""
+        return 1
+
+    def start(self, calls: Sequence[Call]) -> list[Callable[[], Result]]:
+        """See `RemoteWorkers`."""
+        return [self._start(call) for call in calls]
+
+    def _start(self, call: Call) -> Callable[[], Result]:
         work = _Work(call)
         with self._lock:
             if self.closed.is_set():

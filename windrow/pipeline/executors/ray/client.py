@@ -35,7 +35,7 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
 )
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.narrowed_objects import Narrower
-from windrow.pipeline.executors.ray.pools import RayWorkers
+from windrow.pipeline.executors.ray.pool_calls import RayWorkers
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD

@@ -36,7 +36,8 @@ from windrow.pipeline.executors.ray.pickling import (
     unpack_program,
 )
 from windrow.pipeline.executors.ray.placement import Placement, Planner
-from windrow.pipeline.executors.ray.pools import RayWorkers, RunPools
+from windrow.pipeline.executors.ray.pool_calls import RayWorkers
+from windrow.pipeline.executors.ray.pools import RunPools
 from windrow.pipeline.executors.ray.ray_task import Heartbeat, cancel_copy, remove_on_all_nodes, submit_task
 from windrow.pipeline.executors.ray.replica_places import ReplicaPlaces
 from windrow.pipeline.executors.ray.run_metrics import RunMetrics

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
@@ -22,10 +22,10 @@ from windrow.core.errors import TransformError
 from windrow.core.source import with_stages
 from windrow.core.user_warnings import warn_user
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.executors.ray.coordinator_calls import get_all
+from windrow.pipeline.executors.ray.pool_calls import Answers, RayWorkers
 from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
 from windrow.pipeline.tasks.actor_pool import CorePool
-from windrow.pipeline.tasks.map_batches import Call, MapBatches, Result
+from windrow.pipeline.tasks.map_batches import Call, MapBatches
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.transforms import call_function
 
@@ -33,21 +33,16 @@ logger = logging.getLogger(__name__)
 
 # an actor that dies while it runs a batch gets the batch again; one that no actor survives must end
 _CALL_RETRIES = 3
-# Ray repeats a call within a second where nothing answers, and takes up to half a minute to see that a node has died.
-# Until then, a batch of an actor there goes to another one after each of these pauses.
-_UNAVAILABLE_PAUSES = (1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
-_NOT_REACHED = "failed to connect"
 # Models are loaded in seconds, and autoscalers add a node in minutes.
 _START_SECONDS = 600.0
 _IDLE_SECONDS = 30.0
 _TICK_SECONDS = 2.0
 # With this many batches at each actor, one more actor helps: a task has one more on the way to each.
 _BUSY_CALLS = 2
-_MANAGER_LIVES = 3
 
 
 class _Worker:
-    """One actor: runs the function, or an object of the class, on one batch at a time."""
+    """One actor: calls the function, or an object of the class, with one batch after another."""
 
     def __init__(self, stage: bytes) -> None:
         # a module that is missing here must not end the actor without a reason
@@ -59,17 +54,29 @@ class _Worker:
 
     # two objects, so that waiting for the marker does not fetch the rows
     @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
-    def run(self, call: Call) -> tuple[None, Any]:
-        """Call the function; returns a marker that the call has ended, and the result or a `Failure`."""
+    def run(self, calls: Sequence[Call]) -> tuple[None, Answers]:
+        """Call the function with each batch; returns a marker that the calls have ended, and the answers."""
         with ignoring_interrupts():
             try:
                 if self._loaded is None:
                     loaded: MapBatches = cloudpickle.loads(self._pickled)
                     self._loaded = loaded, loaded.make_instance()
                 stage, fn = self._loaded
-                return None, call_function(stage, fn, call)
             except Exception as error:
-                return None, Failure.capture(error, cloudpickle.dumps)
+                return None, Answers([Failure.capture(error, cloudpickle.dumps)] * len(calls))
+            began = time.perf_counter()
+            answers = Answers([])
+            for call in calls:
+                try:
+                    result = call_function(stage, fn, call)
+                    answers.results.append(result)
+                    answers.largest_bytes = max(answers.largest_bytes, call.rows.nbytes, result[0].nbytes)
+                except Exception as error:
+                    answers.results.append(Failure.capture(error, cloudpickle.dumps))
+                    if not call.skips_failed:
+                        break
+            answers.seconds = time.perf_counter() - began
+            return None, answers
 
 
 @dataclass(eq=False)
@@ -104,8 +111,11 @@ class PoolManager:
         self._start_error = ""
         self._ticking = False
 
-    async def submit(self, holder: list[Any]) -> list[Any] | Failure:
-        """Give a batch to an actor: the reference in ``holder`` is to a `Call`; returns one to the result."""
+    async def submit(self, holder: list[Any]) -> tuple[list[Any], bool] | Failure:
+        """Give batches to an actor: the reference in ``holder`` is to their calls.
+
+        Returns one to `Answers`, and whether other actors have nothing to do.
+        """
         self._start()
         try:
             # Even with a set event, a timeout of 0 would end before it is looked at. By the time that this goes on, the
@@ -131,7 +141,7 @@ class PoolManager:
         done, result = member.handle.run.remote(holder[0])
         member.calls += 1
         self._spawn(self._finish(member, done))
-        return [result]
+        return [result], any(one.started and not one.calls for one in self._members)
 
     def _start(self) -> None:
         if self._ticking:
@@ -305,86 +315,3 @@ def warn_of_shortages(stages: Iterable[MapBatches]) -> None:
         if lacking:
             text = f"{stage.name} waits until a node joins. {lacking}start one, or ask for less"
             warn_user(text)
-
-
-class _ManagerLostError(Exception):
-    """The manager of a pool has ended with the process that started it."""
-
-
-@dataclass(frozen=True)
-class RayWorkers:
-    """The pool of one transform, for tasks of any process; see `RemoteWorkers`.
-
-    ``find_next`` finds those that take its place once the process that started it has ended; None: nothing does.
-    """
-
-    manager: Any
-    name: str
-    most: int
-    find_next: Callable[[], RayWorkers] | None = field(default=None, compare=False)
-
-    def start(self, call: Call) -> Callable[[], Result]:
-        # in a list, so that the manager gets the reference instead of the rows
-        holder = [ray.put(call)]
-        reply = self.manager.submit.remote(holder)
-        who = f"{call.where} on actors"
-
-        def wait() -> Result:
-            try:
-                try:
-                    result = self._wait_across_managers(reply, holder, who)
-                except ray.exceptions.ObjectLostError:
-                    # the rows lay on a node that has died, and nothing makes them again but this process
-                    again = [ray.put(call)]
-                    result = self._wait_across_managers(self.manager.submit.remote(again), again, who)
-            except (_ManagerLostError, ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
-                raise TransformError(
-                    f"{call.where}: the actor's process died repeatedly while it worked on this batch or another one, "
-                    f"from a crash in native code, or for want of memory; its log has more. Ray says: {error}"
-                ) from error
-            if isinstance(result, Failure):
-                result.rethrow()
-            return result
-
-        return wait
-
-    def _wait_across_managers(self, reply: Any, holder: list[Any], who: str) -> Any:
-        """The result of a batch; where the process that started the manager dies, from the manager of the next one."""
-        workers = self
-        for lost in range(_MANAGER_LIVES + 1):
-            try:
-                return workers._wait(reply, holder, who)
-            except _ManagerLostError:
-                if self.find_next is None or lost == _MANAGER_LIVES:
-                    raise
-            workers = self.find_next()
-            reply = workers.manager.submit.remote(holder)
-        raise AssertionError("the last manager returns or raises")
-
-    def _wait(self, reply: Any, holder: list[Any], who: str) -> Any:
-        """The result of a batch.
-
-        If the manager dies, which owns the results, its next life gets the batch again; and another actor, if the one
-        that has it does not answer.
-        """
-        lives, pauses = 0, iter(_UNAVAILABLE_PAUSES)
-        while True:
-            try:
-                (found,) = get_all([reply], who)
-            except ray.exceptions.RayActorError as error:
-                raise _ManagerLostError(str(error)) from error
-            if isinstance(found, Failure):
-                found.rethrow()
-            try:
-                return get_all(found, who)[0]
-            except ray.exceptions.OwnerDiedError:
-                lives += 1
-                if lives > _MANAGER_LIVES:
-                    raise
-            except ray.exceptions.ActorUnavailableError as error:
-                # one that died while it worked on the batch is left to Ray, and to the count of its repetitions
-                pause = next(pauses, None) if _NOT_REACHED in str(error) else None
-                if pause is None:
-                    raise
-                time.sleep(pause)
-            reply = self.manager.submit.remote(holder)
