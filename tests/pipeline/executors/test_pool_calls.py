@@ -101,7 +101,7 @@ def test_rows_that_are_lost_with_a_node_are_sent_again(monkeypatch: pytest.Monke
         submitted.append(*holder)
         return "reply"
 
-    calls = [SimpleNamespace(where="a batch")]
+    calls = [SimpleNamespace(where="a batch", skips_failed=False)]
     workers = pool_calls.RayWorkers(SimpleNamespace(submit=SimpleNamespace(remote=submit)), "f", 1)
     (wait,) = workers.start(calls)
     if lost == 1:
@@ -143,7 +143,7 @@ def test_actors_get_several_short_calls_at_a_time(
     for _ in expected:
         together.append(workers.together)
         if seconds:
-            waits = workers.start([SimpleNamespace(where="a batch")] * workers.together)
+            waits = workers.start([SimpleNamespace(where="a batch", skips_failed=False)] * workers.together)
             assert [wait() for wait in waits] == list(range(len(waits)))
     assert together == expected
 
@@ -163,3 +163,31 @@ def test_calls_after_one_that_fails_are_made_where_failed_rows_are_left_out(skip
         made.pop(2).rethrow()
     assert made == ([[0], [10], [30]] if skips else [[0], [10]])
     assert answers.seconds > 0
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_only_the_batch_that_ends_its_actors_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, skips: bool
+) -> None:
+    monkeypatch.setattr(ray, "put", lambda calls: calls)
+
+    def get(references: list[Any], who: str) -> list[Any]:
+        (reference,) = references
+        if not isinstance(reference, tuple):
+            return [([tuple(reference)], False)]
+        rows = [call.rows for call in reference]
+        if 2 in rows:
+            raise ray.exceptions.ActorDiedError
+        return [pool_calls.Answers(rows, 0.1)]
+
+    monkeypatch.setattr(pool_calls, "get_all", get)
+    manager = SimpleNamespace(submit=SimpleNamespace(remote=lambda holder: holder[0]))
+    workers = pool_calls.RayWorkers(manager, "f", 1)
+    waits = workers.start([SimpleNamespace(where="here", rows=at, skips_failed=skips) for at in range(4)])
+    made, lost = [], []
+    for at, wait in enumerate(waits):
+        try:
+            made.append(wait())
+        except TransformError:
+            lost.append(at)
+    assert (made, lost) == (([0, 1, 3], [2]) if skips else ([], [0, 1, 2, 3]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ray
@@ -81,18 +82,30 @@ class RayWorkers:
         holder = [ray.put(calls)]
         reply = self.manager.submit.remote(holder)
         found: list[Result | Failure] = []
+        is_lost = False
 
-        def wait() -> Result:
-            if not found:
-                answers = self._fetch(reply, holder, calls)
-                self._pace.note(answers)
-                found.extend(reversed(answers.results))
+        def wait(call: Call) -> Result:
+            nonlocal is_lost
+            if not found and not is_lost:
+                try:
+                    answers = self._fetch(reply, holder, calls)
+                except TransformError:
+                    if len(calls) == 1 or not call.skips_failed:
+                        raise
+                    is_lost = True
+                else:
+                    self._pace.note(answers)
+                    found.extend(reversed(answers.results))
+            if is_lost:
+                # one of them ends every actor that gets it, and only its rows are to be left out
+                (alone,) = self.start([call])
+                return alone()
             result = found.pop()
             if isinstance(result, Failure):
                 result.rethrow()
             return result
 
-        return [wait] * len(calls)
+        return [partial(wait, call) for call in calls]
 
     def _fetch(self, reply: Any, holder: list[Any], calls: Sequence[Call]) -> Answers:
         where = calls[0].where
