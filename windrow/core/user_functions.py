@@ -61,15 +61,19 @@ def raise_function_error(
     columns: Sequence[str] = (),
     kind: type[TransformError] = TransformError,
     row: int | None = None,
+    nulls: Sequence[str] = (),
 ) -> NoReturn:
     """Raise the exception of a user's function, which got these columns, as a TransformError; for a row of its batch.
+
+    ``nulls`` names those of the columns that have nulls.
 
     What a signal handler raised is raised unchanged: KeyboardInterrupt on Ctrl-C, or SystemExit when the
     job is terminated.
     """
     if not isinstance(exc, Exception) and _can_be_interrupted():
         raise exc
-    error = function_error(exc, where if row is None else f"{where}, row {row} of its batch", columns, kind)
+    where = where if row is None else f"{where}, row {row} of its batch"
+    error = function_error(exc, where, columns, kind, nulls)
     error._failed_row = None if row is None else FailedRow(row)
     raise error from exc
 
@@ -79,10 +83,11 @@ def function_error(
     where: str,
     columns: Sequence[str] = (),
     kind: type[TransformError] = TransformError,
+    nulls: Sequence[str] = (),
 ) -> TransformError:
-    """The TransformError for the exception of a user's function, which got these columns."""
+    """The TransformError for the exception of a user's function, which got these columns; arguments as above."""
     text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
-    return kind(f"{where}: {text}{_advice(exc, columns)}")
+    return kind(f"{where}: {text}{_advice(exc, columns, nulls)}")
 
 
 def _can_be_interrupted() -> bool:
@@ -91,7 +96,7 @@ def _can_be_interrupted() -> bool:
     return is_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
-def _advice(exc: BaseException, columns: Sequence[str]) -> str:
+def _advice(exc: BaseException, columns: Sequence[str], nulls: Sequence[str]) -> str:
     if isinstance(exc, (SystemExit, KeyboardInterrupt)):
         return ". A function cannot end the process: raise another exception, such as ValueError"
     if isinstance(exc, ValueError) and "read-only" in str(exc):
@@ -104,10 +109,11 @@ def _advice(exc: BaseException, columns: Sequence[str]) -> str:
         by_casefold = {name.casefold(): name for name in columns}
         near = difflib.get_close_matches(exc.args[0].casefold(), by_casefold, n=1)
         return f". Did you mean the column {by_casefold[near[0]]!r}?" if near else ""
-    if isinstance(exc, TypeError) and "'NoneType'" in str(exc):
+    if nulls and isinstance(exc, (TypeError, AttributeError)) and "NoneType" in str(exc):
         return (
-            ". Nulls of the data are None in a function: fill them before it, as in "
-            "add_column('x', pc.coalesce(pc.field('x'), 0)), or leave out such rows"
+            f". Nulls, as in column {nulls[0]!r}, are None in a function: fill them before it, as in "
+            "add_column('x', pc.coalesce(pc.field('x'), 0)), or leave out such rows: "
+            "filter(pc.field('x').is_valid())"
         )
     # Pillow, which need not be installed
     if type(exc).__name__.startswith("DecompressionBomb"):

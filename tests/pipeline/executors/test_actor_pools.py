@@ -21,6 +21,8 @@ from tests.end_to_end.reading import eventually
 from tests.io.files import write
 from windrow.core.errors import TransformError
 
+pool_calls: Any = pytest.importorskip("windrow.pipeline.executors.ray.pool_calls")
+
 pytestmark = pytest.mark.ray
 
 ROWS, BLOCKS = 600, 6
@@ -254,7 +256,7 @@ def test_a_pool_that_started_long_ago_takes_batches() -> None:
         manager._first_started.set()
         return await manager.submit(["batch"])
 
-    assert asyncio.run(submit()) == (["result of batch"], False)
+    assert asyncio.run(submit()) == ["result of batch"]
 
 
 @pytest.mark.nightly
@@ -302,17 +304,45 @@ def read_shards(pipe: windrow.DatasetPipeline, shards: int) -> list[list[dict[st
 
 
 @pytest.mark.parametrize("compute", ["processes", windrow.ActorPool(2)])
-def test_shuffled_rows_pass_through_a_pool_in_order(numbers: Path, compute: Any) -> None:
+def test_shuffled_rows_pass_through_a_pool_in_order(
+    numbers: Path, compute: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together, note = list[int](), pool_calls._Pace.note
+
+    def record(pace: Any, answers: Any) -> None:
+        together.append(len(answers.results))
+        note(pace, answers)
+
+    monkeypatch.setattr(pool_calls._Pace, "note", record)
     pipe = shuffled(numbers)
     cpus = None if compute == "processes" else 0.3
-    expected = read_shards(pipe.options(executor="threads").map_batches(add_noise, rng=True), 2)
-    found = read_shards(pipe.map_batches(add_noise, rng=True, compute=compute, num_cpus=cpus), 2)
+    expected = read_shards(pipe.options(executor="threads").map_batches(add_noise, batch_size=2, rng=True), 2)
+    found = read_shards(
+        pipe.map_batches(add_noise, batch_size=2, rng=True, compute=compute, num_cpus=cpus), 2
+    )
+    assert max(together) > 1
     for one, other in zip(expected, found, strict=True):
         assert [batch["x"].tolist() for batch in one] == [batch["x"].tolist() for batch in other]
         assert [batch["noise"].tolist() for batch in one] == [batch["noise"].tolist() for batch in other]
     pids = {pid for batches in found for batch in batches for pid in batch["pid"].tolist()}
     assert os.getpid() not in pids
     assert len(pids) <= 2
+
+
+def _refuse_some(batch: Any) -> Any:
+    if 0 in batch["x"] % 50:
+        raise ValueError("every 25th batch")
+    return batch
+
+
+def test_batches_that_fail_are_put_aside_one_by_one(numbers: Path, tmp_path: Path) -> None:
+    ds = windrow.read_parquet(numbers).map_batches(_refuse_some, batch_size=2, compute="actors", num_cpus=0.3)
+    with pytest.warns(RuntimeWarning, match="failed for 24 rows"):
+        ds.options(executor="ray").write_parquet(tmp_path / "out", failed_rows=tmp_path / "failed")
+    left_out = [at for at in range(ROWS) if at % 50 in (0, 1)]
+    assert windrow.read_parquet(tmp_path / "failed").to_arrow()["x"].to_pylist() == left_out
+    kept = windrow.read_parquet(tmp_path / "out").to_arrow()["x"].to_pylist()
+    assert kept == [at for at in range(ROWS) if at not in left_out]
 
 
 def test_actors_that_die_behind_the_shuffle_lose_nothing(numbers: Path, tmp_path: Path) -> None:

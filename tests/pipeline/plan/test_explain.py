@@ -143,7 +143,7 @@ def test_warnings_of_the_executor() -> None:
     ("limit", "fix"),
     [
         ("64MiB", r"use window\(bytes_per_window=.*or raise options\(memory_limit="),
-        ("1MiB", r": raise options\(memory_limit=.*\), since no window is small enough$"),
+        ("1MiB", r": raise options\(memory_limit=.*\) or more, since no window is small enough$"),
     ],
 )
 def test_window_that_cannot_fit_raises(limit: str, fix: str) -> None:

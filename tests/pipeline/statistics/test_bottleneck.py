@@ -230,8 +230,8 @@ def test_printed_statistics_are_a_table_of_trainers_and_end_with_the_sentence() 
     assert "5 requests, 9.5 MiB, 1 repeated" in text
     assert "3 of 4 blocks found" in text
     assert "2 windows dropped" in text
-    assert "1 corrupt blocks, 9 rows: part-1, row group 2" in text
-    assert "left out  3 rows, so that all shards have equally many" in text
+    assert "1 corrupt block, 9 rows: part-1, row group 2" in text
+    assert "left out  3 rows, which no shard gets" in text
     head = next(at for at, line in enumerate(lines) if "worked s" in line)
     assert lines[head].split() == ["trainer", "rows", "rows/s", "worked", "s", "waited", "s", "decode"]
     assert lines[head + 2].split() == ["1", "100", "33", "2.00", "1.00", "1.00"], "this one as of now"

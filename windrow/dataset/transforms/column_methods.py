@@ -85,7 +85,7 @@ class ColumnMethods:
         (name,) = check_names([name], "name")
         if is_expression(values):
             if self._known_columns() is not None:
-                bind_expression(values, self._plan.read_source.schema, "add_column: values=")
+                bind_expression(values, self._plan.read_source.schema, "add_column: ")
             return self._mapped(
                 on_tables(AddExpression(name, values), f"add_column({name!r}, {format_expression(values)})")
             )

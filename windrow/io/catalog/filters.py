@@ -28,7 +28,7 @@ _NO_MATCH = re.compile(
     re.DOTALL,
 )
 # the options of a cast that raises where values do not fit, as Arrow prints them
-_SAFE_CAST = re.compile(r"(?:, allow_\w+=false){4,}")
+_SAFE_CAST = re.compile(r"(?<=\{to_type=)([^{}]*?)(?:, allow_\w+=false)+(?=\}\))")
 _NO_CONFLICTS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -44,7 +44,9 @@ def check_filter(expression: Any, schema: pa.Schema, conflicts: Mapping[str, str
         raise PlanError(f"filter= is a {kind}: give a pyarrow expression like pc.field('fare') > 0")
     found = bind_expression(expression, schema, "filter=", conflicts)
     if not pa.types.is_boolean(found):
-        raise PlanError(f"filter={expression} gives {found}, not true or false: write a comparison")
+        raise PlanError(
+            f"filter={format_expression(expression)} gives {found}, not true or false: write a comparison"
+        )
 
 
 def bind_expression(
@@ -61,8 +63,10 @@ def bind_expression(
         if unknown is not None and unknown in conflicts:
             raise SourceError(conflicts[unknown]) from error
         if unknown is not None and unknown not in schema.names:
-            raise make_unknown_column_error(unknown, schema.names, where) from error
-        raise PlanError(f"{where}{expression} does not fit the columns: {error}") from error
+            raise make_unknown_column_error(unknown, schema.names, where.rstrip(": ")) from error
+        raise PlanError(
+            f"{where}{format_expression(expression)} does not fit the columns: {error}"
+        ) from error
 
 
 def format_expression(expression: pc.Expression) -> str:
@@ -72,7 +76,7 @@ def format_expression(expression: pc.Expression) -> str:
     >>> format_expression(pc.field("x").cast("float32") * 2)
     'multiply_checked(cast(x, {to_type=float}), 2)'
     """
-    return _SAFE_CAST.sub("", str(expression))
+    return _SAFE_CAST.sub(r"\1", str(expression))
 
 
 def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str] | None:

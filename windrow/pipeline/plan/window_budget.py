@@ -246,7 +246,7 @@ def _describe_overhead(runs_bytes: int, tasks_bytes: int, processes_bytes: int) 
 
 def _fix(size: int, call: str, needed_bytes: int, *, can_fit: bool) -> str:
     """What to do if a window is too large; one of ``size`` bytes would fit, and with ``can_fit``, smaller blocks."""
-    more = f'raise options(memory_limit="{ceil(needed_bytes * _SLACK / 2**20)}MiB")'
+    more = f'raise options(memory_limit="{ceil(needed_bytes * _SLACK / 2**20)}MiB") or more'
     if not can_fit:
         return f"{more}, since no window is small enough"
     if size > 0:

@@ -365,9 +365,10 @@ def _run_lines(run: RunStats) -> Iterator[tuple[str, str]]:
         yield "cache", f"{run.cache_hits:,} of {blocks:,} blocks found, {format_bytes(run.cache_bytes)} held"
     if run.corrupt_blocks:
         names = ", ".join(run.corrupt_blocks)
-        yield "skipped", f"{len(run.corrupt_blocks)} corrupt blocks, {run.corrupt_rows:,} rows: {names}"
+        corrupt = format_count(len(run.corrupt_blocks), "corrupt block")
+        yield "skipped", f"{corrupt}, {format_count(run.corrupt_rows, 'row')}: {names}"
     if run.left_out_rows:
-        yield "left out", f"{format_count(run.left_out_rows, 'row')}, so that all shards have equally many"
+        yield "left out", f"{format_count(run.left_out_rows, 'row')}, which no shard gets"
 
 
 def _balance_lines(stats: Stats) -> Iterator[tuple[str, str]]:

@@ -23,8 +23,8 @@ class ActorPool:
 
     On Ray these are actors, on any node, beside the tasks that read. On threads they are processes on this machine,
     which share memory with this one. A pool starts with ``min_size`` workers. While all of them are busy, it grows up
-    to ``max_size``; workers that have had no work for half a minute end. A worker that dies is replaced, and its batch
-    is made again. ``compute="processes"`` stands for a pool of at most as many workers as there are cores.
+    to ``max_size``; workers that have had no work for half a minute end. A worker that dies is replaced, and its
+    batches are made again. ``compute="processes"`` stands for a pool of at most as many workers as there are cores.
 
     Parameters
     ----------

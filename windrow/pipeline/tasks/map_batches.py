@@ -208,8 +208,11 @@ class RemoteWorkers(Protocol):
         """How many there are at most."""
 
     @property
-    def together(self) -> int:
+    def calls_together(self) -> int:
         """How many calls to start at a time: more than one, where each is short beside the way to a worker."""
 
     def start(self, calls: Sequence[Call]) -> Sequence[Callable[[], Result]]:
-        """Start calls; returns for each what waits for its result, or raises its error, to be called in turn."""
+        """Start calls; returns for each what waits for its result, or raises its error.
+
+        These have to be called in turn. After one has raised, the others answer only where calls skip failed rows.
+        """

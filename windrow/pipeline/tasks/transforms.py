@@ -27,7 +27,7 @@ from windrow.pipeline.tasks.row_generator import RowGenerator, RowPositions, Sto
 from windrow.pipeline.tasks.transform_results import result_to_table
 
 _FIRST_BLOCK = StoredRows()
-# how often workers elsewhere get more batches while results are awaited, so that none waits for its next one
+# groups of calls that are on their way to workers elsewhere while the results of one are awaited
 _CALLS_AHEAD = 2
 # input rows of functions that failed for them, which are left out and written elsewhere, with the errors
 FailedRows = list[tuple[pa.Table, TransformError]]
@@ -77,11 +77,9 @@ class _Batches:
 
     def apply(self, table: pa.Table) -> pa.Table:
         """Apply the function to each batch, and return the results as one table."""
-        size = self.stage.batch_size or table.num_rows
-        batches = ((start, table.slice(start, size)) for start in range(0, table.num_rows, size))
         results: list[pa.Table] = []
         empty: pa.Table | None = None
-        for result in self._results(batches):
+        for result in self._results(table, self.stage.batch_size or table.num_rows):
             if not result.num_rows:
                 # the type of an empty list means nothing
                 empty = result
@@ -93,15 +91,18 @@ class _Batches:
             return pa.concat_tables(results)
         return table.slice(0, 0) if empty is None else empty_table(empty.schema)
 
-    def _results(self, batches: Iterator[tuple[int, pa.Table]]) -> Iterator[pa.Table]:
-        """The results in order; workers elsewhere get the next batches while some run."""
-        workers = self.stage.workers
+    def _results(self, table: pa.Table, size: int) -> Iterator[pa.Table]:
+        """The results of batches of some rows, in order; workers elsewhere get the next ones while some run."""
+        workers, starts = self.stage.workers, range(0, table.num_rows, size)
+        batches = ((start, table.slice(start, size)) for start in starts)
         if workers is None:
             for start, rows in batches:
                 yield from self._finish(start, rows, partial(self._run, self._call(start, rows)))
             return
         begun: deque[list[tuple[int, pa.Table, Callable[[], Result]]]] = deque()
-        while some := list(islice(batches, workers.together)):
+        # as many are on their way as there would be one by one
+        most = max(1, len(starts) // (_CALLS_AHEAD + 1))
+        while some := list(islice(batches, min(most, workers.calls_together))):
             waits = workers.start([self._call(start, rows) for start, rows in some])
             begun.append([(start, rows, wait) for (start, rows), wait in zip(some, waits, strict=True)])
             if len(begun) > _CALLS_AHEAD:
@@ -196,9 +197,9 @@ def _call(
     try:
         result = fn(user_batch, *stage.fn_args, **_kwargs(stage, rng))
     except RowError as exc:
-        raise_function_error(exc.error, where, batch.schema.names, row=exc.row)
+        raise_function_error(exc.error, where, batch.schema.names, row=exc.row, nulls=_find_nulls(batch))
     except BaseException as exc:
-        raise_function_error(exc, where, batch.schema.names)
+        raise_function_error(exc, where, batch.schema.names, nulls=_find_nulls(batch))
     try:
         if isinstance(result, Mapping):
             counted = count_references(result)
@@ -212,6 +213,10 @@ def _call(
             "or pass preserves_rows=False before the shuffle"
         )
     return table
+
+
+def _find_nulls(batch: pa.RecordBatch) -> list[str]:
+    return [name for name, column in zip(batch.schema.names, batch.columns, strict=True) if column.null_count]
 
 
 def _kwargs(stage: MapBatches, rng: RowGenerator | None) -> dict[str, Any]:

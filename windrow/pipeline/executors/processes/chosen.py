@@ -69,7 +69,7 @@ class ChosenWorkers:
         return self._moved
 
     @property
-    def together(self) -> int:
+    def calls_together(self) -> int:
         """See `RemoteWorkers`."""
         return 1
 

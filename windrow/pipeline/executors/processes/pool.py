@@ -111,7 +111,7 @@ class ProcessWorkers:
         self.closed = threading.Event()
 
     @property
-    def together(self) -> int:
+    def calls_together(self) -> int:
         """See `RemoteWorkers`; a batch is lent to a process of this machine, which costs little."""
         return 1
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import ray
 
 from windrow.core.errors import TransformError
+from windrow.core.user_functions import ConstructorError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.tasks.map_batches import Call, Result
@@ -21,37 +22,44 @@ _UNAVAILABLE_PAUSES = (1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
 _NOT_REACHED = "failed to connect"
 _MANAGER_LIVES = 3
 # The way of a batch to an actor and back takes some 15 ms of CPU in five processes. An actor gets several at a time if
-# together they take no longer than this, and neither they nor their results are larger.
-_CALL_SECONDS, _CALL_BYTES, _MOST_CALLS = 0.25, 16 * 2**20, 64
+# together they are likely to take no longer than this, and to be no larger, with their results.
+_CALL_SECONDS, _CALL_BYTES, _MOST_CALLS = 0.25, 32 * 2**20, 64
+# It answers after this time, even if it has not made all calls.
+_MOST_SECONDS = 1.0
 
 
 @dataclass
 class Answers:
-    """What an actor returns: the results of calls in turn, up to the first failure that ends the run.
+    """What an actor returns: the results of calls in turn, at least one.
 
-    ``seconds`` is what they took together, ``largest_bytes`` the size of the largest batch or result.
+    They end with the first failure that ends the run, or once the calls have taken ``seconds``, or their batches and
+    results ``size_bytes``, beyond what is set.
     """
 
-    results: list[Result | Failure]
+    results: list[Result | Failure] = field(default_factory=list)
     seconds: float = 0.0
-    largest_bytes: int = 0
+    size_bytes: int = 0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether an actor returns these before it makes further calls."""
+        return self.seconds > _MOST_SECONDS or self.size_bytes > _CALL_BYTES
 
 
 class _Pace:
     """How many calls an actor gets at a time, by what the last ones took."""
 
     def __init__(self) -> None:
-        self.together = 1
+        self.calls_together = 1
 
     def note(self, answers: Answers) -> None:
         """An actor has answered."""
-        seconds = answers.seconds / len(answers.results)
-        used = max(seconds / _CALL_SECONDS, answers.largest_bytes / _CALL_BYTES, 1 / _MOST_CALLS)
-        self.together = max(1, min(int(1 / used), 2 * self.together))
+        used = max(answers.seconds / _CALL_SECONDS, answers.size_bytes / _CALL_BYTES) / len(answers.results)
+        self.calls_together = max(1, min(int(1 / max(used, 1 / _MOST_CALLS)), 2 * self.calls_together))
 
-    def note_idle(self) -> None:
-        """Some actors have nothing to do, and would have with fewer calls at a time."""
-        self.together = max(1, self.together // 4)
+    def start_again(self) -> None:
+        """An actor has died."""
+        self.calls_together = 1
 
 
 class _ManagerLostError(Exception):
@@ -69,45 +77,19 @@ class RayWorkers:
     name: str
     most: int
     find_next: Callable[[], RayWorkers] | None = field(default=None, compare=False)
-    _pace: _Pace = field(default_factory=_Pace, compare=False, repr=False)
+    pace: _Pace = field(default_factory=_Pace, init=False, compare=False, repr=False)
 
     @property
-    def together(self) -> int:
+    def calls_together(self) -> int:
         """See `RemoteWorkers`."""
-        return self._pace.together
+        return self.pace.calls_together
 
     def start(self, calls: Sequence[Call]) -> list[Callable[[], Result]]:
         """See `RemoteWorkers`."""
-        # in a list, so that the manager gets the reference instead of the rows
-        holder = [ray.put(calls)]
-        reply = self.manager.submit.remote(holder)
-        found: list[Result | Failure] = []
-        is_lost = False
+        return [_Group(self, calls).take] * len(calls)
 
-        def wait(call: Call) -> Result:
-            nonlocal is_lost
-            if not found and not is_lost:
-                try:
-                    answers = self._fetch(reply, holder, calls)
-                except TransformError:
-                    if len(calls) == 1 or not call.skips_failed:
-                        raise
-                    is_lost = True
-                else:
-                    self._pace.note(answers)
-                    found.extend(reversed(answers.results))
-            if is_lost:
-                # one of them ends every actor that gets it, and only its rows are to be left out
-                (alone,) = self.start([call])
-                return alone()
-            result = found.pop()
-            if isinstance(result, Failure):
-                result.rethrow()
-            return result
-
-        return [partial(wait, call) for call in calls]
-
-    def _fetch(self, reply: Any, holder: list[Any], calls: Sequence[Call]) -> Answers:
+    def fetch(self, reply: Any, holder: list[Any], calls: Sequence[Call]) -> Answers:
+        """What an actor answers to calls; a TransformError if actors died of them repeatedly."""
         where = calls[0].where
         who = f"{where} on actors"
         try:
@@ -150,11 +132,8 @@ class RayWorkers:
                 raise _ManagerLostError(str(error)) from error
             if isinstance(found, Failure):
                 found.rethrow()
-            result, have_idle = found
-            if have_idle:
-                self._pace.note_idle()
             try:
-                answers: Answers = get_all(result, who)[0]
+                answers: Answers = get_all(found, who)[0]
                 return answers
             except ray.exceptions.OwnerDiedError:
                 lives += 1
@@ -167,3 +146,52 @@ class RayWorkers:
                     raise
                 time.sleep(pause)
             reply = self.manager.submit.remote(holder)
+
+
+class _Group:
+    """Calls that one actor makes in turn, until it has worked for long enough: then the others are sent again."""
+
+    def __init__(self, workers: RayWorkers, calls: Sequence[Call]) -> None:
+        self._workers = workers
+        self._left = deque(calls)
+        self._found: deque[Result | Failure] = deque()
+        # whether each is sent by itself
+        self._is_divided = False
+        self._send()
+
+    def take(self) -> Result:
+        """The result of the next call."""
+        while not self._found:
+            if not self._sent:
+                self._send()
+            self._fetch()
+        self._left.popleft()
+        result = self._found.popleft()
+        if isinstance(result, Failure):
+            result.rethrow()
+        return result
+
+    def _send(self) -> None:
+        self._sent = list(self._left)[: 1 if self._is_divided else None]
+        # in a list, so that the manager gets the reference instead of the rows
+        self._holder = [ray.put(self._sent)]
+        self._reply = self._workers.manager.submit.remote(self._holder)
+
+    def _fetch(self) -> None:
+        sent, self._sent = self._sent, []
+        try:
+            answers = self._workers.fetch(self._reply, self._holder, sent)
+        except ConstructorError:
+            raise
+        except TransformError:
+            self._workers.pace.start_again()
+            if len(sent) == 1:
+                self._left.popleft()
+                raise
+            # one of them may be too much for every actor, or all of them together
+            self._is_divided = True
+        else:
+            self._workers.pace.note(answers)
+            self._found.extend(answers.results)
+        finally:
+            self._holder.clear()

@@ -18,14 +18,15 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
-from windrow.core.errors import TransformError
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.source import with_stages
+from windrow.core.user_functions import ConstructorError
 from windrow.core.user_warnings import warn_user
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.pool_calls import Answers, RayWorkers
 from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
 from windrow.pipeline.tasks.actor_pool import CorePool
-from windrow.pipeline.tasks.map_batches import Call, MapBatches
+from windrow.pipeline.tasks.map_batches import Call, MapBatches, Result
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.transforms import call_function
 
@@ -64,18 +65,21 @@ class _Worker:
                 stage, fn = self._loaded
             except Exception as error:
                 return None, Answers([Failure.capture(error, cloudpickle.dumps)] * len(calls))
-            began = time.perf_counter()
-            answers = Answers([])
+            began, answers = time.perf_counter(), Answers()
             for call in calls:
                 try:
-                    result = call_function(stage, fn, call)
-                    answers.results.append(result)
-                    answers.largest_bytes = max(answers.largest_bytes, call.rows.nbytes, result[0].nbytes)
+                    result: Result | Failure = call_function(stage, fn, call)
                 except Exception as error:
-                    answers.results.append(Failure.capture(error, cloudpickle.dumps))
-                    if not call.skips_failed:
-                        break
-            answers.seconds = time.perf_counter() - began
+                    result = Failure.capture(error, cloudpickle.dumps)
+                answers.results.append(result)
+                answers.seconds = time.perf_counter() - began
+                answers.size_bytes += arrow_bytes(call.rows)
+                if not isinstance(result, Failure):
+                    answers.size_bytes += arrow_bytes(result[0])
+                elif not call.skips_failed:
+                    break
+                if answers.is_enough:
+                    break
             return None, answers
 
 
@@ -111,11 +115,8 @@ class PoolManager:
         self._start_error = ""
         self._ticking = False
 
-    async def submit(self, holder: list[Any]) -> tuple[list[Any], bool] | Failure:
-        """Give batches to an actor: the reference in ``holder`` is to their calls.
-
-        Returns one to `Answers`, and whether other actors have nothing to do.
-        """
+    async def submit(self, holder: list[Any]) -> list[Any] | Failure:
+        """Give batches to an actor: the reference in ``holder`` is to their calls; returns one to `Answers`."""
         self._start()
         try:
             # Even with a set event, a timeout of 0 would end before it is looked at. By the time that this goes on, the
@@ -125,7 +126,7 @@ class PoolManager:
                 await asyncio.wait_for(self._first_started.wait(), max(0.0, left))
         except asyncio.TimeoutError:
             return Failure.capture(
-                TransformError(
+                ConstructorError(
                     f"{self._name}: Ray has started no actor for it within {_START_SECONDS:.0f} s. "
                     f"{_describe_shortage(self._options) or 'Others may hold the resources: '}"
                     "start nodes that have what it needs, or ask for less"
@@ -133,7 +134,7 @@ class PoolManager:
             )
         if not self._members:
             error = f"{self._name}: no actor can start: {self._start_error}"
-            return Failure.capture(TransformError(error))
+            return Failure.capture(ConstructorError(error))
         member = min((one for one in self._members if one.started), key=lambda one: one.calls)
         is_busy = member.calls >= self._busy_calls and all(one.started for one in self._members)
         if is_busy and len(self._members) < self._largest:
@@ -141,7 +142,7 @@ class PoolManager:
         done, result = member.handle.run.remote(holder[0])
         member.calls += 1
         self._spawn(self._finish(member, done))
-        return [result], any(one.started and not one.calls for one in self._members)
+        return [result]
 
     def _start(self) -> None:
         if self._ticking:
