@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 import windrow
 from windrow import Balance, PlanError, StateError, TokenBudget, TransformError
+from windrow.pipeline.shard.run_reader import RunReader
 
 LENGTHS = [5, 9, 1, 2, 8, 3, 7, 4, 6, 30, 1, 1, 2, 9, 5, 5]
 TOKENS: dict[str, Any] = {"balance": Balance("tokens"), "token_budget": TokenBudget(12, "drop")}
@@ -269,3 +272,29 @@ def test_columns_that_transforms_make_are_checked_as_they_are_cut() -> None:
     shards = texts.options(executor="threads").repeat(1).iterator()
     with shards as shard, pytest.raises(TransformError, match=r"column 'text' .*within a character"):
         next(shard.iter_batches(**arguments))
+
+
+@pytest.mark.parametrize("windows", [1, 2, 3])
+def test_an_epoch_that_is_left_before_its_first_run_has_not_been_read(
+    monkeypatch: pytest.MonkeyPatch, windows: int
+) -> None:
+    """Its runs may be submitted while it is being left, and then lie in the way of those of the next epoch."""
+    left, is_prefetched = threading.Event(), RunReader.is_prefetched
+
+    def wait_until_left(batch: dict[str, Any]) -> dict[str, Any]:
+        assert left.wait(30)
+        return batch
+
+    def leave(reader: RunReader) -> bool:
+        left.set()
+        return reader.runs.wait_for_rows(sys.maxsize, timeout=1) and is_prefetched(reader)
+
+    monkeypatch.setattr(RunReader, "is_prefetched", leave)
+    table = pa.table({"id": range(len(LENGTHS)), "tokens": [[0] * length for length in LENGTHS]})
+    ds = windrow.from_arrow(table, target_block_bytes=1).map_batches(wait_until_left)
+    pipe = ds.window(blocks_per_window=len(LENGTHS) // windows).repeat(2).random_shuffle_each_window(seed=3)
+    with pipe.options(executor="threads", stall_timeout=5).iterator() as shard:
+        epochs = shard.iter_epochs()
+        next(epochs).iter_batches(**TOKENS).close()
+        found = [row for batch in next(epochs).iter_batches(**TOKENS) for row in batch["id"].tolist()]
+    assert sorted(found) == [row for row, length in enumerate(LENGTHS) if length <= 12]

@@ -293,12 +293,14 @@ class EpochReader:
     def _can_continue(self) -> bool:
         """Whether this epoch is complete, so that its prefetch loop can continue with the next one."""
         assignment, total = self.facts.assignment, self.facts.total
+        if self._reader.opening is not None:
+            return False
         if assignment.ends_by_tokens:
-            taken = self._stream_rows >= self._reader.runs.handed_rows
-        else:
-            taken = total is not None and self.steps >= assignment.steps(total, self._consumer.shard)
+            # until all runs have been submitted, nobody knows how many rows there are
+            return self._reader.is_prefetched() and self._stream_rows >= self._reader.runs.handed_rows
+        taken = total is not None and self.steps >= assignment.steps(total, self._consumer.shard)
         # the loop may still have to pass windows without rows of any step, which vanish once the epoch is left
-        return taken and self._reader.opening is None and self._reader.is_prefetched()
+        return taken and self._reader.is_prefetched()
 
     def _note_wait(self, began: float, computed: float, converting: float) -> None:
         now, consumer = time.time(), self._consumer
