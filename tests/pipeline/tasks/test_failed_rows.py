@@ -88,3 +88,11 @@ def test_nothing_is_said_of_rows_in_memory(images: Path) -> None:
     with pytest.raises(TransformError) as raised:
         failing(rows)
     assert "is stored in" not in str(raised.value)
+
+
+def test_a_row_put_aside_for_a_null_says_so(tmp_path: Path) -> None:
+    rows = windrow.from_items([{"x": 1}, {"x": None}]).map(lambda row: {"y": row["x"] + 1})
+    with pytest.warns(RuntimeWarning, match="failed for 1 row"):
+        rows.options(executor="threads").write_parquet(tmp_path / "out", failed_rows=tmp_path / "failed")
+    (row,) = windrow.read_parquet(tmp_path / "failed").take()
+    assert "Nulls, as in column 'x', are None" in row["windrow_error"]

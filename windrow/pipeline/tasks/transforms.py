@@ -177,7 +177,8 @@ def call_function(stage: MapBatches, fn: Callable[..., Any], call: Call) -> Resu
     if not failing:
         raise error
     kept = np.setdiff1d(rows, [one.row for one in failing])
-    errors = [(one.row, function_error(one.error, call.where, call.rows.column_names)) for one in failing]
+    names, nulls = call.rows.column_names, _find_nulls(batch)
+    errors = [(one.row, function_error(one.error, call.where, names, nulls=nulls)) for one in failing]
     if not len(kept):
         return call.rows.slice(0, 0), errors
     return _call(stage, fn, take_rows(batch, kept), _restarted(call.rng, kept), call.where), errors
