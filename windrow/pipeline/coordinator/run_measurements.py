@@ -18,7 +18,7 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape
 from windrow.pipeline.plan.measured_leg import lengths_of_blocks
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
-from windrow.pipeline.plan.window_budget import Budget, RowSizes
+from windrow.pipeline.plan.window_budget import SUGGESTED_SLACK, Budget, RowSizes
 from windrow.pipeline.tasks.sequence_packing import check_documents
 from windrow.pipeline.tasks.task import Task, TaskReport, make_late_corruption_error
 from windrow.pipeline.tasks.transforms import check_schema
@@ -29,8 +29,6 @@ from windrow.shuffle.order.token_budget import TokenBudget
 _REPORT_RATIO, _REPORT_BYTES = 1.2, 64 * 2**20
 # of the memory limit: below this, a user has nothing to do
 _REPORT_SHARE = 0.25
-# Margin in suggested sizes, for rows that are larger than those measured so far.
-_SLACK = 1.1
 
 
 class LeftOutRows:
@@ -241,7 +239,7 @@ class MemoryEstimate:
 def make_window_error(program: Program, budget: Budget, abort: Abort) -> PlanError:
     """The error for a window that does not fit; suggests a window size and a memory limit that would."""
     missing = abort.window_bytes - abort.limit_bytes
-    suggested_bytes = ceil((budget.limit_bytes + missing * budget.copies) * _SLACK)
+    suggested_bytes = ceil((budget.limit_bytes + missing * budget.copies) * SUGGESTED_SLACK)
     return PlanError(
         f"window {abort.window} of epoch {abort.epoch} takes {format_bytes(abort.window_bytes)} in memory, as "
         f"measured on its first blocks; {format_bytes(max(0, abort.limit_bytes))} are available to windows: "
@@ -255,7 +253,7 @@ def _suggest_window(program: Program, budget: Budget, abort: Abort) -> str:
     if not filled.any():
         return f"use smaller windows with {program.job.cut.call}(bytes_per_window=...)"
     rows, decoded = program.estimate.rows[filled], np.maximum(1, blocks.decoded_bytes[filled])
-    held = (program.estimate.held_bytes[filled] + rows * sizes.excess_bytes) * _SLACK
+    held = (program.estimate.held_bytes[filled] + rows * sizes.excess_bytes) * SUGGESTED_SLACK
     # windows end at block boundaries, so one can exceed its size by almost a block
     size = int(max(0, abort.limit_bytes) * (decoded / held).min()) - int(decoded.max())
     if size > 0:
@@ -275,7 +273,7 @@ def _suggest_blocks(program: Program, budget: Budget, abort: Abort) -> str:
     if overhead is not None:
         block_row_bytes = sizes.stored_row_bytes
         free += overhead.blocks_bytes(sizes.stored_row_bytes, 1) - overhead.min_block_bytes
-    rows = int(max(0, free) / ((2 * held_row_bytes + block_row_bytes) * _SLACK))
+    rows = int(max(0, free) / ((2 * held_row_bytes + block_row_bytes) * SUGGESTED_SLACK))
     if rows < 1:
         return "not even a window of one row fits"
     size = max(1, int(rows * row_bytes))

@@ -14,8 +14,8 @@ MAX_SLICES = 8
 _REUSED_BYTES, _REUSED_PART = 192 * 2**20, 8
 # Runs of up to this many times the usual size are placed whole, larger ones in portions of the usual size.
 WHOLE_RUNS = 2
-# A suggested memory limit is this much larger than what was estimated.
-_SLACK = 1.1
+# Margin in suggested sizes, for rows that are larger than those estimated or measured so far.
+SUGGESTED_SLACK = 1.1
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def _describe_overhead(runs_bytes: int, tasks_bytes: int, processes_bytes: int) 
 
 def _fix(size: int, call: str, needed_bytes: int, *, can_fit: bool) -> str:
     """What to do if a window is too large; one of ``size`` bytes would fit, and with ``can_fit``, smaller blocks."""
-    more = f'raise options(memory_limit="{ceil(needed_bytes * _SLACK / 2**20)}MiB") or more'
+    more = f'raise options(memory_limit="{ceil(needed_bytes * SUGGESTED_SLACK / 2**20)}MiB") or more'
     if not can_fit:
         return f"{more}, since no window is small enough"
     if size > 0:
