@@ -172,17 +172,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"inject only this kind: {', '.join(KINDS)}; with --prepared also {ACTOR}, with --replicas {HOST}",
     )
     parser.add_argument(
-        "--counted", action="store_true", help="filter rows, so that row counts are not known in advance"
+        "--counted", action="store_true", help="filter rows: their number is found by reading"
     )
-    parser.add_argument(
-        "--prepared",
-        action="store_true",
-        help="run a transform behind the shuffle on actors, and kill these too",
-    )
+    parser.add_argument("--prepared", action="store_true", help="transform on actors, and kill these too")
     parser.add_argument("--mixed", action="store_true", help="read a mixture of two sources")
-    parser.add_argument(
-        "--replicas", type=read_count, default=1, help="trainers that read the same shard (default: 1)"
-    )
+    parser.add_argument("--replicas", type=read_count, default=1, help="trainers on each shard (default: 1)")
     add_json(parser)
 
 

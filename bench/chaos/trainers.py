@@ -19,6 +19,7 @@ from bench.chaos.setting import COLUMNS, Expected, Setting, derive, digest_keys
 from windrow import Shard
 
 _POLL_SECONDS = 0.005
+_MOST_STARTS = 3
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ class _LiveTrainer:
     node: str
     began: float
     state: dict[str, Any] | None
+    starts: int
     process: int | None = None
 
 
@@ -165,8 +167,14 @@ class TrainerGroup:
 
         for shard, live in enumerate(self._live):
             done, _ = ray.wait([live.running], timeout=0)
-            if done and not self._progress[-1]:
-                self.errors.append(f"trainer {shard}: {_describe_end(live.running)}")
+            if not done or self._progress[-1]:
+                continue
+            outcome = _describe_end(live.running)
+            if outcome.startswith("ActorDied") and not live.log.exists() and live.starts < _MOST_STARTS:
+                # its process was idle when Ray gave it the actor, and idle processes are killed too
+                self._live[shard] = self._begin(shard, live.state, live.node, live.starts + 1)
+            else:
+                self.errors.append(f"trainer {shard}: {outcome}")
 
     def finish(self, seconds: float) -> list[Incarnation]:
         import ray
@@ -182,7 +190,7 @@ class TrainerGroup:
             self._end(shard)
         return self._ended
 
-    def _begin(self, shard: int, state: dict[str, Any] | None, node: str) -> _LiveTrainer:
+    def _begin(self, shard: int, state: dict[str, Any] | None, node: str, starts: int = 1) -> _LiveTrainer:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -193,7 +201,7 @@ class TrainerGroup:
         actor = remote.options(num_cpus=0, max_concurrency=2, scheduling_strategy=there).remote()
         arguments = (shard, self._setting, state, log, self._expected.steps(0))
         running = actor.train.remote(self._shards[shard], *arguments)
-        return _LiveTrainer(actor, running, log, node, time.time(), state)
+        return _LiveTrainer(actor, running, log, node, time.time(), state, starts)
 
     def _process(self, live: _LiveTrainer) -> int | None:
         import ray
@@ -206,9 +214,8 @@ class TrainerGroup:
 
     def _end(self, shard: int) -> Incarnation:
         live = self._live[shard]
-        incarnation = read_incarnation(live.log, shard, live.began, live.state)
-        self._ended.append(incarnation)
-        return incarnation
+        self._ended.append(read_incarnation(live.log, shard, live.began, live.state))
+        return self._ended[-1]
 
 
 def _describe_end(running: Any) -> str:

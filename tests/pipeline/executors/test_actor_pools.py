@@ -182,9 +182,27 @@ def test_a_batch_that_kills_every_actor_is_an_error(numbers: Path, tmp_path: Pat
         compute="actors",
         num_cpus=0.5,
     )
-    # batches that wait for the same actor share its fate
-    with pytest.raises(TransformError, match=r"\.parquet.*the actor's process died repeatedly"):
+    with pytest.raises(TransformError, match=r"3\.parquet.*the actor's process died repeatedly"):
         ds.options(executor="ray").write_parquet(tmp_path / "out")
+
+
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.nightly)])
+def test_batches_that_wait_behind_one_that_kills_every_actor_are_kept(
+    numbers: Path, tmp_path: Path, size: int
+) -> None:
+    ds = windrow.read_parquet(numbers).map_batches(
+        Dying,
+        fn_constructor_args=(tmp_path / "died", True, os.getpid()),
+        batch_size=20,
+        compute=windrow.ActorPool(size=size),
+        num_cpus=0.2,
+    )
+    with pytest.warns(RuntimeWarning, match="failed for 20 rows"):
+        ds.options(executor="ray").write_parquet(tmp_path / "out", failed_rows=tmp_path / "failed")
+    failed = windrow.read_parquet(tmp_path / "failed").to_arrow()
+    assert failed["x"].to_pylist() == list(range(300, 320))
+    kept = windrow.read_parquet(tmp_path / "out").to_arrow()["x"].to_pylist()
+    assert kept == [*range(300), *range(320, ROWS)]
 
 
 class Unmakable:
@@ -254,9 +272,72 @@ def test_a_pool_that_started_long_ago_takes_batches() -> None:
         manager._ticking, manager._begun = True, -1e9
         manager._members.append(_Member(Handle(), started=True))
         manager._first_started.set()
-        return await manager.submit(["batch"])
+        return await manager.submit(["batch"], alone=False)
 
     assert asyncio.run(submit()) == ["result of batch"]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_batch_that_is_sent_alone_shares_its_actor_with_no_other(dies: bool) -> None:
+    from windrow.pipeline.executors.ray.pools import PoolManager, _Member
+
+    class Handle:
+        """Stands in for an actor: its only method ends once the test ends it."""
+
+        def __init__(self) -> None:
+            self.run = self
+            self.batches: list[str] = []
+            self.retries: list[int] = []
+            self.ends: list[Any] = []
+
+        def options(self, max_task_retries: int) -> Any:
+            self.retries.append(max_task_retries)
+            return self
+
+        def remote(self, batch: Any) -> tuple[Any, str]:
+            self.batches.append(batch)
+            self.ends.append(asyncio.get_running_loop().create_future())
+            return self.ends[-1], f"result of {batch}"
+
+    async def submit() -> None:
+        manager = PoolManager(b"", "map(f)", (1, 2), {})
+        manager._ticking = True
+        one, other = Handle(), Handle()
+        manager._members.extend(_Member(each, started=True) for each in (one, other))
+        manager._first_started.set()
+        for batch in ("a", "b"):
+            await manager.submit([batch], alone=False)
+        alone = asyncio.create_task(manager.submit(["c"], alone=True))
+        await asyncio.sleep(0.1)
+        await manager.submit(["d"], alone=False)
+        assert not alone.done()
+        assert (one.batches, other.batches) == (["a"], ["b", "d"])
+        if dies:
+            # of its batch: the other one is the next that is waited for
+            one.ends[0].set_exception(pool_calls.ray.exceptions.ActorDiedError())
+            await asyncio.sleep(0.1)
+            for end in other.ends:
+                end.set_result(None)
+        else:
+            one.ends[0].set_result(None)
+        assert await asyncio.wait_for(alone, 10) == ["result of c"]
+        last = other if dies else one
+        assert (last.batches[-1], last.retries) == ("c", [1])
+        if dies:
+            later = asyncio.create_task(manager.submit(["e"], alone=False))
+            await asyncio.sleep(0.2)
+            assert not later.done(), "an actor got another batch beside one that it has for itself"
+            last.ends[-1].set_result(None)
+            assert await asyncio.wait_for(later, 10) == ["result of e"]
+        else:
+            await manager.submit(["e"], alone=False)
+            assert other.batches[-1] == "e"
+            last.ends[-1].set_result(None)
+            await asyncio.sleep(0.1)
+            await manager.submit(["f"], alone=False)
+            assert one.batches[-1] == "f"
+
+    asyncio.run(submit())
 
 
 @pytest.mark.nightly

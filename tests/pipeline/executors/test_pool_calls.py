@@ -19,6 +19,8 @@ ray: Any = pytest.importorskip("ray")
 pool_calls: Any = pytest.importorskip("windrow.pipeline.executors.ray.pool_calls")
 pools: Any = pytest.importorskip("windrow.pipeline.executors.ray.pools")
 
+SENT = pool_calls._Sent([], alone=False)
+
 
 @pytest.mark.parametrize(("message", "pauses"), [("failed to connect", [1.0, 2.0]), ("Socket closed", None)])
 def test_a_batch_whose_actor_is_not_reached_goes_to_another_one(
@@ -37,14 +39,14 @@ def test_a_batch_whose_actor_is_not_reached_goes_to_another_one(
 
     monkeypatch.setattr(pool_calls, "get_all", get)
     monkeypatch.setattr(time, "sleep", slept.append)
-    manager = SimpleNamespace(submit=SimpleNamespace(remote=lambda holder: "reply"))
+    manager = SimpleNamespace(submit=SimpleNamespace(remote=lambda holder, alone: "reply"))
     workers = pool_calls.RayWorkers(manager, "f", 1)
     if pauses is None:
         with pytest.raises(ray.exceptions.ActorUnavailableError):
-            workers._wait("reply", ["call"], "f")
+            workers._wait("reply", SENT, "f")
         assert slept == []
     else:
-        assert workers._wait("reply", ["call"], "f") == "rows"
+        assert workers._wait("reply", SENT, "f") == "rows"
         assert slept == pauses
 
 
@@ -67,20 +69,22 @@ def test_a_batch_follows_its_pool_to_the_next_coordinators(
 
     def make() -> Any:
         number = next(numbers)
-        submit = SimpleNamespace(remote=lambda holder: number)
+        submit = SimpleNamespace(remote=lambda holder, alone: number)
         return pool_calls.RayWorkers(SimpleNamespace(submit=submit), "f", 1, make)
 
     workers = make()
-    reply = workers.manager.submit.remote(["call"])
+    reply = workers.submit(SENT)
     if lost > 3:
         with pytest.raises(pool_calls._ManagerLostError):
-            workers._wait_across_managers(reply, ["call"], "f")
+            workers._wait_across_managers(reply, SENT, "f")
     else:
-        assert workers._wait_across_managers(reply, ["call"], "f") == "rows"
+        assert workers._wait_across_managers(reply, SENT, "f") == "rows"
 
 
-@pytest.mark.parametrize("lost", [1, 2])
-def test_rows_that_are_lost_with_a_node_are_sent_again(monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
+@pytest.mark.parametrize(("lost", "sends"), [(1, 2), (2, 3), (3, 4), (4, 4)])
+def test_rows_that_are_lost_with_a_node_are_sent_again(
+    monkeypatch: pytest.MonkeyPatch, lost: int, sends: int
+) -> None:
     left = [ray.exceptions.ObjectLostError("00" * 28, None, "") for _ in range(lost)]
     sent: list[Any] = []
 
@@ -99,19 +103,21 @@ def test_rows_that_are_lost_with_a_node_are_sent_again(monkeypatch: pytest.Monke
     monkeypatch.setattr(ray, "put", put)
     submitted: list[Any] = []
 
-    def submit(holder: list[Any]) -> str:
-        submitted.append(*holder)
+    def submit(holder: list[Any], alone: bool) -> str:
+        submitted.append((*holder, alone))
         return "reply"
 
     calls = [SimpleNamespace(where="a batch", skips_failed=False)]
     workers = pool_calls.RayWorkers(SimpleNamespace(submit=SimpleNamespace(remote=submit)), "f", 1)
     (wait,) = workers.start(calls)
-    if lost == 1:
+    if lost < 4:
         assert wait() == "rows"
     else:
         with pytest.raises(TransformError, match="a batch: the actor's process died repeatedly"):
             wait()
-    assert submitted == ["rows 1", "rows 2"]
+    # then once more, by itself: by now, what the actor had before could have ended it
+    expected = [("rows 1", False), ("rows 2", False), ("rows 3", True), ("rows 4", True)]
+    assert submitted == expected[:sends]
 
 
 def make_calls(count: int, *, skips_failed: bool = False) -> list[Call]:
@@ -124,7 +130,7 @@ class Actor:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Callable[[list[Any]], Any]) -> None:
         self.sent: list[list[int]] = []
 
-        def submit(holder: list[Any]) -> str:
+        def submit(holder: list[Any], alone: bool) -> str:
             (calls,) = holder
             self.sent.append(calls)
             return f"{len(self.sent) - 1}"

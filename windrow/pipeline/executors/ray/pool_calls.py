@@ -88,37 +88,41 @@ class RayWorkers:
         """See `RemoteWorkers`."""
         return [_Group(self, calls).take] * len(calls)
 
-    def fetch(self, reply: Any, holder: list[Any], calls: Sequence[Call]) -> Answers:
+    def submit(self, sent: _Sent) -> Any:
+        """Give calls to the manager; returns a reference to its reply."""
+        return self.manager.submit.remote(sent.holder, sent.alone)
+
+    def fetch(self, reply: Any, sent: _Sent) -> Answers:
         """What an actor answers to calls; a TransformError if actors died of them repeatedly."""
-        where = calls[0].where
+        where = sent.calls[0].where
         who = f"{where} on actors"
         try:
             try:
-                return self._wait_across_managers(reply, holder, who)
+                return self._wait_across_managers(reply, sent, who)
             except ray.exceptions.ObjectLostError:
                 # the rows lay on a node that has died, and nothing makes them again but this process
-                again = [ray.put(calls)]
-                return self._wait_across_managers(self.manager.submit.remote(again), again, who)
+                sent.store()
+                return self._wait_across_managers(self.submit(sent), sent, who)
         except (_ManagerLostError, ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
             raise TransformError(
-                f"{where}: the actor's process died repeatedly while it worked on this batch or another one, "
-                f"from a crash in native code, or for want of memory; its log has more. Ray says: {error}"
+                f"{where}: the actor's process died repeatedly while it worked on this batch, from a crash in native "
+                f"code, or for want of memory; its log has more. Ray says: {error}"
             ) from error
 
-    def _wait_across_managers(self, reply: Any, holder: list[Any], who: str) -> Answers:
+    def _wait_across_managers(self, reply: Any, sent: _Sent, who: str) -> Answers:
         """What an actor answers; where the process that started the manager dies, from the manager of the next one."""
         workers = self
         for lost in range(_MANAGER_LIVES + 1):
             try:
-                return workers._wait(reply, holder, who)
+                return workers._wait(reply, sent, who)
             except _ManagerLostError:
                 if self.find_next is None or lost == _MANAGER_LIVES:
                     raise
             workers = self.find_next()
-            reply = workers.manager.submit.remote(holder)
+            reply = workers.submit(sent)
         raise AssertionError("the last manager returns or raises")
 
-    def _wait(self, reply: Any, holder: list[Any], who: str) -> Answers:
+    def _wait(self, reply: Any, sent: _Sent, who: str) -> Answers:
         """What an actor answers.
 
         If the manager dies, which owns the answers, its next life gets the batches again; and another actor, if the one
@@ -145,7 +149,21 @@ class RayWorkers:
                 if pause is None:
                     raise
                 time.sleep(pause)
-            reply = self.manager.submit.remote(holder)
+            reply = self.submit(sent)
+
+
+@dataclass
+class _Sent:
+    """Calls on their way to an actor. ``alone``: it gets no other ones meanwhile, so it can only die of these."""
+
+    calls: list[Call]
+    alone: bool
+    # the reference to the calls is in a list, so that the manager gets it instead of the rows
+    holder: list[Any] = field(default_factory=list)
+
+    def store(self) -> None:
+        """Put the calls into the object store."""
+        self.holder = [ray.put(self.calls)]
 
 
 class _Group:
@@ -155,14 +173,15 @@ class _Group:
         self._workers = workers
         self._left = deque(calls)
         self._found: deque[Result | Failure] = deque()
-        # whether each is sent by itself
+        # whether each is sent by itself, to an actor that has no other ones
         self._is_divided = False
+        self._sent: _Sent | None = None
         self._send()
 
     def take(self) -> Result:
         """The result of the next call."""
         while not self._found:
-            if not self._sent:
+            if self._sent is None:
                 self._send()
             self._fetch()
         self._left.popleft()
@@ -172,26 +191,26 @@ class _Group:
         return result
 
     def _send(self) -> None:
-        self._sent = list(self._left)[: 1 if self._is_divided else None]
-        # in a list, so that the manager gets the reference instead of the rows
-        self._holder = [ray.put(self._sent)]
-        self._reply = self._workers.manager.submit.remote(self._holder)
+        sent = _Sent(list(self._left)[: 1 if self._is_divided else None], alone=self._is_divided)
+        sent.store()
+        self._sent, self._reply = sent, self._workers.submit(sent)
 
     def _fetch(self) -> None:
-        sent, self._sent = self._sent, []
+        sent, self._sent = self._sent, None
+        assert sent is not None, "calls are sent before their results are fetched"
         try:
-            answers = self._workers.fetch(self._reply, self._holder, sent)
+            answers = self._workers.fetch(self._reply, sent)
         except ConstructorError:
             raise
         except TransformError:
             self._workers.pace.start_again()
-            if len(sent) == 1:
+            if sent.alone:
                 self._left.popleft()
                 raise
-            # one of them may be too much for every actor, or all of them together
+            # one of them may be too much for every actor, or all of them together, or one that the actor had before
             self._is_divided = True
         else:
             self._workers.pace.note(answers)
             self._found.extend(answers.results)
         finally:
-            self._holder.clear()
+            sent.holder.clear()

@@ -34,8 +34,11 @@ logger = logging.getLogger(__name__)
 
 # an actor that dies while it runs a batch gets the batch again; one that no actor survives must end
 _CALL_RETRIES = 3
+# and, where it was the only one that the actor had, this often
+_ALONE_RETRIES = 1
 # Models are loaded in seconds, and autoscalers add a node in minutes.
 _START_SECONDS = 600.0
+_POLL_SECONDS = 0.05
 _IDLE_SECONDS = 30.0
 _TICK_SECONDS = 2.0
 # With this many batches at each actor, one more actor helps: a task has one more on the way to each.
@@ -91,6 +94,8 @@ class _Member:
     # batches that it has not finished
     calls: int = 0
     started: bool = False
+    # for one that gets no others meanwhile
+    reserved: bool = False
     idle_since: float = 0.0
 
 
@@ -115,9 +120,38 @@ class PoolManager:
         self._start_error = ""
         self._ticking = False
 
-    async def submit(self, holder: list[Any]) -> list[Any] | Failure:
-        """Give batches to an actor: the reference in ``holder`` is to their calls; returns one to `Answers`."""
+    async def submit(self, holder: list[Any], alone: bool) -> list[Any] | Failure:
+        """Give batches to an actor: the reference in ``holder`` is to their calls; returns one to `Answers`.
+
+        ``alone``: wait until an actor has no other batches, and give it no others meanwhile.
+        """
         self._start()
+        while True:
+            if (failure := await self._await_actors()) is not None:
+                return failure
+            free = [one for one in self._members if one.started and not one.reserved]
+            member = min(free, key=lambda one: one.calls, default=None)
+            if member is not None and (not alone or await self._reserve(member)):
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+        is_busy = member.calls >= self._busy_calls and all(one.started for one in self._members)
+        if is_busy and len(self._members) < self._largest:
+            self._add()
+        run = member.handle.run
+        done, result = (run.options(max_task_retries=_ALONE_RETRIES) if alone else run).remote(holder[0])
+        member.calls += 1
+        self._spawn(self._finish(member, done, alone))
+        return [result]
+
+    async def _reserve(self, member: _Member) -> bool:
+        """Wait until an actor has made its calls, with no new ones; False if it has died of them."""
+        member.reserved = True
+        while member.calls:
+            await asyncio.sleep(_POLL_SECONDS)
+        return member in self._members
+
+    async def _await_actors(self) -> Failure | None:
+        """Wait until an actor has started; returns why none has."""
         try:
             # Even with a set event, a timeout of 0 would end before it is looked at. By the time that this goes on, the
             # last actor can have died, which clears the event.
@@ -135,14 +169,7 @@ class PoolManager:
         if not self._members:
             error = f"{self._name}: no actor can start: {self._start_error}"
             return Failure.capture(ConstructorError(error))
-        member = min((one for one in self._members if one.started), key=lambda one: one.calls)
-        is_busy = member.calls >= self._busy_calls and all(one.started for one in self._members)
-        if is_busy and len(self._members) < self._largest:
-            self._add()
-        done, result = member.handle.run.remote(holder[0])
-        member.calls += 1
-        self._spawn(self._finish(member, done))
-        return [result]
+        return None
 
     def _start(self) -> None:
         if self._ticking:
@@ -172,7 +199,7 @@ class PoolManager:
         if any(one.started for one in self._members) or not self._members:
             self._first_started.set()
 
-    async def _finish(self, member: _Member, done: Any) -> None:
+    async def _finish(self, member: _Member, done: Any, alone: bool) -> None:
         try:
             await done
         except ray.exceptions.RayActorError:
@@ -187,6 +214,8 @@ class PoolManager:
                     self._begun = time.monotonic()
         finally:
             member.calls -= 1
+            if alone:
+                member.reserved = False
             member.idle_since = time.monotonic()
 
     async def _shrink(self) -> None:
