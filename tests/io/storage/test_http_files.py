@@ -105,7 +105,7 @@ def test_urls_come_back_from_their_names(parts: list[str]) -> None:
 @example([b"/", b"group/project", b"a%2Fb"])
 @given(st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=3))
 def test_urls_of_bytes_that_are_no_text_come_back_from_their_names(parts: list[bytes]) -> None:
-    files, _ = opened("https://me:pw@host/x?sig=abc")
+    files, _ = opened("https://me:pw@host/signed-file?sig=abc")
     url = "https://me:pw@host/" + "/".join(quote(part, safe="") for part in parts)
     name = split_url(url)[3]
     # names are stored in manifests
