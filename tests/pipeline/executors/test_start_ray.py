@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -41,3 +43,34 @@ def test_another_one_is_started_in_its_place(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(executor, "find_lost_cluster", lambda: None)
     executor.start_ray()
     assert [options.get("address") for options in started] == ["local", None]
+
+
+FORKS = """
+import os
+import ray
+from windrow.pipeline.executors.ray.cluster import ClusterAddress, connect
+
+def show(**options):
+    os.write(1, f"{before} {ray.ObjectRef.from_random().hex()}\\n".encode())
+
+ray.init = show
+ray.ObjectRef.from_random()
+children = []
+for _ in range(3):
+    if not (child := os.fork()):
+        before = ray.ObjectRef.from_random().hex()
+        connect(ClusterAddress("127.0.0.1:1"))
+        os._exit(0)
+    children.append(child)
+for child in children:
+    os.waitpid(child, 0)
+"""
+
+
+def test_forked_processes_that_connect_draw_other_ids() -> None:
+    """Ray ends one of two that connect at the same time with the same random ids, as DataLoader workers did."""
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    before, after = zip(*(line.split() for line in done.stdout.splitlines()), strict=True)
+    assert len(before) == 3
+    assert len(set(before)) == 1, "Ray draws other ids in forked processes by itself"
+    assert len(set(after)) == 3

@@ -26,6 +26,7 @@ _LOOPBACK = "127.0.0.1"
 _TOKEN_FILE = Path("~/.ray/auth_token")
 # to a cluster on this machine
 _CONNECT_SECONDS = 5.0
+_MOST_DRAWN_IDS = 4096
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def connect(cluster: ClusterAddress) -> None:
         return
     if cluster.auth_token:
         _set_token(cluster.auth_token)
+    _leave_ids_of_siblings()
     try:
         ray.init(
             address=address,
@@ -88,6 +90,16 @@ def connect(cluster: ClusterAddress) -> None:
             f"this process cannot connect to the Ray cluster of the job at {address} ({error}): the cluster "
             "has ended, or a firewall separates the nodes"
         ) from error
+
+
+def _leave_ids_of_siblings() -> None:
+    """Have Ray draw other random ids in this process than in those that the same process has forked.
+
+    A process that connects stores and removes an object with a random id. Forked processes go on with the random
+    numbers of their parent: of two that connect at the same time with one id, one is ended by Ray.
+    """
+    for _ in range(os.getpid() % _MOST_DRAWN_IDS):
+        ray.ObjectRef.from_random()
 
 
 def node_ip(ip: str) -> str | None:
