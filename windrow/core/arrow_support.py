@@ -160,6 +160,18 @@ def _repeat_values(array: Any) -> Any:
     return values.take(places)
 
 
+def concat_rows(tables: Sequence[pa.Table]) -> pa.Table:
+    """Join tables of the same columns; a column can hold nulls if it can in one of them."""
+    first = tables[0].schema
+    alike = [table.schema.names == first.names and table.schema.types == first.types for table in tables[1:]]
+    if all(alike) and not all(table.schema.equals(first) for table in tables[1:]):
+        can_be_null = [any(table.schema.field(at).nullable for table in tables) for at in range(len(first))]
+        fields = [field.with_nullable(can) for field, can in zip(first, can_be_null, strict=True)]
+        schema = pa.schema(fields, metadata=first.metadata)
+        tables = [pa.Table.from_arrays(table.columns, schema=schema) for table in tables]
+    return pa.concat_tables(tables)
+
+
 def empty_table(schema: pa.Schema) -> pa.Table:
     """Make a table without rows; ``schema.empty_table()`` fails on tensors with a permutation, and on unions.
 

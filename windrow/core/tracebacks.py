@@ -54,6 +54,20 @@ def cause_of(error: BaseException) -> BaseException | None:
     return error.__cause__ if error.__suppress_context__ else error.__context__
 
 
+def text_of(error: BaseException) -> str:
+    """The message of an error of a user or a library, whose own method can fail."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def describe_error(error: BaseException) -> str:
+    """The type of an error, and its message if there is one."""
+    text = text_of(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def is_internal(module: str) -> bool:
     """Whether a module is windrow's, or one whose frames lie between two of windrow's."""
     return module.partition(".")[0] == _OURS or module in _BETWEEN

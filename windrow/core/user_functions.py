@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from windrow.core.errors import FailedRow, PlanError, TransformError
+from windrow.core.tracebacks import describe_error
 
 # where other libraries take an expression as text
 _EXAMPLES = {
@@ -19,7 +20,7 @@ _EXAMPLES = {
 
 
 class ConstructorError(TransformError):
-    """A class of the user could not make its object: no row is the reason, so no row is put aside for it."""
+    """A function of the user could not be loaded, or its object made: no row is the reason, so none is put aside."""
 
 
 def function_name(fn: Callable[..., Any]) -> str:
@@ -70,8 +71,7 @@ def raise_function_error(
     What a signal handler raised is raised unchanged: KeyboardInterrupt on Ctrl-C, or SystemExit when the
     job is terminated.
     """
-    if not isinstance(exc, Exception) and _can_be_interrupted():
-        raise exc
+    raise_interrupt(exc)
     where = where if row is None else f"{where}, row {row} of its batch"
     error = function_error(exc, where, columns, kind, nulls)
     error._failed_row = None if row is None else FailedRow(row)
@@ -86,8 +86,13 @@ def function_error(
     nulls: Sequence[str] = (),
 ) -> TransformError:
     """The TransformError for the exception of a user's function, which got these columns; arguments as above."""
-    text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
-    return kind(f"{where}: {text}{_advice(exc, columns, nulls)}")
+    return kind(f"{where}: {describe_error(exc)}{_advice(exc, columns, nulls)}")
+
+
+def raise_interrupt(exc: BaseException) -> None:
+    """Raise what a signal handler may have raised in a user's function again; any other exception is the function's."""
+    if not isinstance(exc, Exception) and _can_be_interrupted():
+        raise exc
 
 
 def _can_be_interrupted() -> bool:

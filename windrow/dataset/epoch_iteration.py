@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.arrow_support import concat_rows
 from windrow.core.missing_names import NamesMissing
 from windrow.pipeline.delivery.delivery import Delivery, StepPart
 from windrow.pipeline.plan.job import Job
@@ -43,13 +44,13 @@ def read_windows(job: Job) -> Generator[pa.Table, None, None]:
                 borders = sorted(at for at in starts if 0 <= at < batch.num_rows)
                 for start, stop in pairwise([0, *borders, batch.num_rows]):
                     if start in starts and held:
-                        yield pa.concat_tables(held)
+                        yield concat_rows(held)
                         held = []
                     if stop > start:
                         held.append(batch.slice(start, stop - start))
                 first += batch.num_rows
             if held:
-                yield pa.concat_tables(held)
+                yield concat_rows(held)
 
 
 class Passes(NamesMissing, Iterator[Any]):

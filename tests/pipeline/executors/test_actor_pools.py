@@ -340,6 +340,24 @@ def test_a_batch_that_is_sent_alone_shares_its_actor_with_no_other(dies: bool) -
     asyncio.run(submit())
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_pool_whose_only_actor_is_taken_grows(monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+    from windrow.pipeline.executors.ray.pools import PoolManager, _Member
+
+    async def submit() -> int:
+        manager = PoolManager(b"", "map(f)", (1, 2), {})
+        manager._ticking = True
+        manager._members.append(_Member(None, calls=1, started=True, reserved=not alone))
+        manager._first_started.set()
+        monkeypatch.setattr(manager, "_add", lambda: manager._members.append(_Member(None, started=False)))
+        submitted = asyncio.create_task(manager.submit(["a"], alone=alone))
+        await asyncio.sleep(0.2)
+        submitted.cancel()
+        return len(manager._members)
+
+    assert asyncio.run(submit()) == 2
+
+
 @pytest.mark.nightly
 def test_a_killed_manager_loses_nothing(numbers: Path, tmp_path: Path) -> None:
     from ray._private.state import actors

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.arrow_support import empty_table
+from windrow.core.arrow_support import concat_rows, empty_table
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError
@@ -59,7 +59,7 @@ def collect(plan: LogicalPlan, job: Job, limit: int | None, caller: str, *, copi
             if plan.delivers_blocks
             else list(_first(stream_tables(job), rows))
         )
-    table = pa.concat_tables(tables) if tables else empty_table(find_schema(job))
+    table = concat_rows(tables) if tables else empty_table(find_schema(job))
     # take() copies; a slice would keep its whole run in memory
     return table if limit is None else take_rows(table, np.arange(table.num_rows))
 

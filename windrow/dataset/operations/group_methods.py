@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from windrow.core.arrow_support import empty_table
+from windrow.core.arrow_support import concat_rows, empty_table
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.missing_names import NamesMissing
@@ -356,7 +356,7 @@ class GroupCalls:
             if results:
                 check_schema(results[0].schema, result.schema, f"group {self._name(group)}")
             results.append(result)
-        return pa.concat_tables(results) if results else empty_table(result.schema)
+        return concat_rows(results) if results else empty_table(result.schema)
 
     def _name(self, group: pa.RecordBatch) -> str:
         row = group.select(list(self.keys)).slice(0, 1).to_pylist()[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -207,8 +208,11 @@ class FailedRowsFolder:
     store: Store
     job: str
 
-    def write(self, label: str, failed: FailedRows) -> int:
-        """Write the failed rows of a part as Parquet, a file for each set of columns; returns their number."""
+    def write(self, label: str, failed: FailedRows) -> tuple[int, tuple[str, ...]]:
+        """Write the failed rows of a part as Parquet, a file for each set of columns; returns their number and files.
+
+        Columns of types that Parquet does not store are left out.
+        """
         groups: list[list[pa.Table]] = []
         for rows, error in failed:
             if ERROR_COLUMN in rows.column_names:
@@ -221,12 +225,32 @@ class FailedRowsFolder:
                 groups.append([table])
             else:
                 alike.append(table)
-        for number, tables in enumerate(groups):
-            path = f"part-{label}-{number}-{self.job}.parquet"
+        paths = tuple(f"part-{label}-{number}-{self.job}.parquet" for number in range(len(groups)))
+        for path, tables in zip(paths, groups, strict=True):
             with mapped_errors(self.store, f"{self.store.url}/{path}"):
-                rows = pa.concat_tables(tables)
+                rows = _storable(pa.concat_tables(tables))
                 self.store.put(path, lambda stream, rows=rows: ParquetSink().write([rows], stream, label))  # type: ignore[misc]
-        return sum(rows.num_rows for rows, _ in failed)
+        return sum(rows.num_rows for rows, _ in failed), paths
+
+    def remove_others(self, kept: Mapping[str, Collection[str]]) -> None:
+        """Of parts, by label, remove the files of failed rows that earlier attempts have written, and not the last."""
+        pattern = re.compile(rf"part-(.*)-\d+-{re.escape(self.job)}\.parquet")
+        with mapped_errors(self.store, self.store.url):
+            found = [match for match in map(pattern.fullmatch, self.store.list_files()) if match is not None]
+            self.store.remove(
+                [match[0] for match in found if match[0] not in kept.get(match[1], (match[0],))]
+            )
+
+
+def _storable(rows: pa.Table) -> pa.Table:
+    """The columns that Parquet stores, those of the error among them."""
+    left_out = []
+    for field_ in rows.schema:
+        try:
+            ParquetSink().check(pa.schema([field_]))
+        except PlanError:
+            left_out.append(field_.name)
+    return rows.drop_columns(left_out)
 
 
 def find_stages(source: Source) -> Iterator[MapBatches]:

@@ -61,8 +61,8 @@ class _PartWriter(StagedCall[_Part, FinishedPart]):
         failed = FailedRows()
         tables = (self._read(address, corrupt, failed) for address in part.addresses)
         files = tuple(write_rows(self.job, self.layout, tables, part.label))
-        failed_rows = 0 if self.failed is None else self.failed.write(part.label, failed)
-        finished = FinishedPart(files, tuple(corrupt), failed_rows)
+        failed_rows, failed_files = (0, ()) if self.failed is None else self.failed.write(part.label, failed)
+        finished = FinishedPart(files, tuple(corrupt), failed_rows, failed_files)
         if self.job.resumes:
             mark_finished(self.job, part.label, finished)
         return finished
@@ -104,6 +104,8 @@ def write_parts(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
             missing = [part for part in parts if part.label not in output.finished]
             written = workers.call(writer, missing, _describe) if missing else []
             made = dict(zip((part.label for part in missing), written, strict=True))
+            if output.failed is not None:
+                output.failed.remove_others({label: part.failed_files for label, part in made.items()})
             return _gather([made.get(part.label) or output.finished[part.label] for part in parts])
 
         return write(plan, request, layout, find_schema, write_files)

@@ -183,11 +183,15 @@ def _is_ours(path: str) -> bool:
 
 @dataclass(frozen=True)
 class FinishedPart:
-    """What a task has written: the files of a part, a message for each corrupt block, and the rows written aside."""
+    """What a task has written: the files of a part, a message for each corrupt block, and the rows put aside.
+
+    The files of these are known of the parts that this attempt has written.
+    """
 
     files: tuple[WrittenFile, ...]
     corrupt: tuple[str, ...] = ()
     failed_rows: int = 0
+    failed_files: tuple[str, ...] = ()
 
 
 def mark_finished(job: WriteJob, label: str, part: FinishedPart) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from windrow.core.errors import FailedRow, TransformError, WindrowError
-from windrow.core.tracebacks import cause_of, trim_traceback
+from windrow.core.tracebacks import cause_of, text_of, trim_traceback
 
 
 class RemoteTracebackError(Exception):
@@ -64,9 +64,9 @@ class Failure:
         traced = original or exc
         return cls(
             kind=type(exc) if isinstance(exc, WindrowError) else None,
-            message=str(exc),
+            message=text_of(exc),
             original=None if original is None else _pickle(original, dumps),
-            original_text="" if original is None else f"{type(original).__name__}: {original}",
+            original_text="" if original is None else f"{type(original).__name__}: {text_of(original)}",
             traceback_text="".join(traceback.format_exception(traced)),
             failed_row=exc._failed_row if isinstance(exc, TransformError) else None,
             live=exc,

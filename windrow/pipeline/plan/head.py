@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.arrow_support import empty_table
+from windrow.core.arrow_support import concat_rows, empty_table
 from windrow.core.source import BlockAddress, BlockReader, Source
 from windrow.core.tracebacks import trims_traceback
 from windrow.pipeline.plan.job import Job
@@ -67,4 +67,4 @@ def read_first_rows(
         remaining -= found[-1].num_rows
         if remaining <= 0:
             break
-    return pa.concat_tables(found) if found else None
+    return concat_rows(found) if found else None

@@ -13,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.chosen_rows import filter_rows
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, TransformError
 from windrow.core.optional_dependencies import require
+from windrow.core.user_functions import raise_interrupt
 from windrow.io.catalog.filters import digest_filter, evaluate_filter
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows
 from windrow.pipeline.tasks.row_generator import RowGenerator
+from windrow.pipeline.tasks.transform_results import result_to_table
 
 FunctionFormat = BatchFormat | Literal["torch"]
 
@@ -96,9 +98,14 @@ class EachRow(RowFunction):
         for at, (row, of_row) in enumerate(self._calls(table, rng)):
             try:
                 results.append(self._check(self.fn(row, *args, **of_row, **kwargs), results))
-            except Exception as error:
+            except BaseException as error:
+                raise_interrupt(error)
                 found.append(RowError(at, error))
-        return found
+        return found or self._find_unfit(table, results)
+
+    def _find_unfit(self, table: pa.Table, results: Sequence[Any]) -> list[RowError]:
+        """An error for each row whose result cannot become a row of a table."""
+        return []
 
     def _calls(self, table: pa.Table, rng: RowGenerator | None) -> Iterator[tuple[_Row, dict[str, Any]]]:
         given = repeat({}) if rng is None else ({"rng": generator} for generator in rng.generators())
@@ -114,7 +121,26 @@ class EachRow(RowFunction):
         """What the rows' results make together."""
 
 
-class MapRows(EachRow):
+class _MakesRows(EachRow):
+    """A function that makes new rows of each row."""
+
+    def _find_unfit(self, table: pa.Table, results: Sequence[Any]) -> list[RowError]:
+        """An error for each row whose result Arrow cannot hold, or not beside that of the first row that it holds."""
+        (batch,) = table.combine_chunks().to_batches()
+        found: list[RowError] = []
+        first: list[Any] = []
+        for at, result in enumerate(results):
+            try:
+                result_to_table(self._combine(table, [*first, result]), batch)
+            except TransformError as error:
+                found.append(RowError(at, TypeError(str(error))))
+            else:
+                # of `flat_map`, one that makes rows
+                first = first or ([result] if result else [])
+        return found
+
+
+class MapRows(_MakesRows):
     """``map``: each row becomes another one."""
 
     def _check(self, result: Any, results: Sequence[Any]) -> Any:
@@ -124,7 +150,7 @@ class MapRows(EachRow):
         return _columns(results)
 
 
-class FlatMapRows(EachRow):
+class FlatMapRows(_MakesRows):
     """``flat_map``: each row becomes any number of rows."""
 
     # of this table so far; an object runs in one thread at a time

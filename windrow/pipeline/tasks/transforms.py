@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.arrow_support import empty_table
+from windrow.core.arrow_support import concat_rows, empty_table
 from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import TransformError
 from windrow.core.phase_clock import phase
@@ -88,7 +88,7 @@ class _Batches:
                 check_schema(results[0].schema, result.schema, self.where)
             results.append(result)
         if results:
-            return pa.concat_tables(results)
+            return concat_rows(results)
         return table.slice(0, 0) if empty is None else empty_table(empty.schema)
 
     def _results(self, table: pa.Table, size: int) -> Iterator[pa.Table]:

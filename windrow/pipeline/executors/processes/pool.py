@@ -24,9 +24,10 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError, TransformError
 from windrow.core.shared_batches import SharedMemory, SharedPool, make_shared_file
+from windrow.core.user_functions import ConstructorError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.processes.lending import LentBatches
-from windrow.pipeline.executors.processes.worker import Answer, Request
+from windrow.pipeline.executors.processes.worker import LOADED, Answer, Request
 from windrow.pipeline.tasks.map_batches import Call, MapBatches, Result
 from windrow.pipeline.tasks.transforms import join_chunks
 
@@ -232,6 +233,7 @@ class _Worker:
 
     def _answer(self, call: Call) -> Result:
         codes: list[int | None] = []
+        has_loaded = False
         while len(codes) < _LIVES:
             process = self._process
             if process is None:
@@ -244,11 +246,17 @@ class _Worker:
             except _ProcessEndedError as error:
                 self._process = None
                 codes.append(process.end())
+                has_loaded |= process.has_loaded
                 if self._pool.closed.is_set():
                     raise CancelledError from error
                 logger.warning("a process of %s has ended (exit code %s)", self._pool.name, codes[-1])
-        raise TransformError(
-            f"{call.where}: the worker process died {_LIVES} times while it worked on this batch (exit codes "
+        kind, work = (
+            (TransformError, "worked on this batch")
+            if has_loaded
+            else (ConstructorError, "loaded its function or made an object of its class")
+        )
+        raise kind(
+            f"{call.where}: the worker process died {_LIVES} times while it {work} (exit codes "
             f"{', '.join(map(str, codes))}), from a crash in native code, for want of memory (-9), or because the "
             "function ends it"
         )
@@ -284,10 +292,13 @@ class _Process:
             )
         except OSError as error:
             ours.close()
-            raise TransformError(f"{pool.name}: no worker process can start: {error}") from error
+            os.close(outputs)
+            raise ConstructorError(f"{pool.name}: no worker process can start: {error}") from error
         finally:
             theirs.close()
         self.pid = self._popen.pid
+        # whether it has its function
+        self.has_loaded = False
         self._socket = ours
         self._connection = Connection(os.dup(ours.fileno()))
         with suppress(OSError):
@@ -303,11 +314,10 @@ class _Process:
         message = _dumps(request)
         try:
             self._connection.send_bytes(message)
-            while not self._connection.poll(_LOOK_SECONDS):
-                # processes that its function has started may keep the connection open
-                if self._popen.poll() is not None and not self._connection.poll():
-                    raise _ProcessEndedError
-            message = self._connection.recv_bytes()
+            message = self._receive()
+            if message == LOADED:
+                self.has_loaded = True
+                message = self._receive()
         except (EOFError, OSError) as error:
             raise _ProcessEndedError from error
         answer: Answer = pickle.loads(message)
@@ -317,6 +327,13 @@ class _Process:
         freed = partial(self._returned.append, answer.result.number)
         table = pa.Table.from_batches([self._results.open_batch(answer.result, freed)])
         return table, [(row, _error_of(failure)) for row, failure in answer.errors]
+
+    def _receive(self) -> bytes:
+        while not self._connection.poll(_LOOK_SECONDS):
+            # processes that its function has started may keep the connection open
+            if self._popen.poll() is not None and not self._connection.poll():
+                raise _ProcessEndedError
+        return self._connection.recv_bytes()
 
     def hang_up(self) -> None:
         """Close the connection under a thread that may wait for the process, which then ends."""

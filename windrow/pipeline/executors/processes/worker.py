@@ -21,6 +21,7 @@ import pyarrow as pa
 from windrow.core.errors import TransformError
 from windrow.core.shared_batches import SharedBatch, SharedMemory, SharedPool
 from windrow.core.system.processes import use_batch_scheduling
+from windrow.core.user_functions import ConstructorError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.processes.lending import LentBatches
 from windrow.pipeline.tasks.map_batches import Call, MapBatches
@@ -30,6 +31,8 @@ from windrow.pipeline.tasks.transforms import as_one_batch, call_function
 # memory for results beyond this goes back to the system once it is free
 _IDLE_BYTES = 64 * 2**20
 _LOOK_SECONDS = 2.0
+# what a worker says before its first answer, once it has its function
+LOADED = b""
 
 
 class Request(NamedTuple):
@@ -54,9 +57,9 @@ class Answer(NamedTuple):
 class _Worker:
     """Answers requests, one at a time."""
 
-    def __init__(self, pickled: bytes, inputs: int, outputs: int) -> None:
+    def __init__(self, pickled: bytes, inputs: int, outputs: int, tell_loaded: Callable[[], None]) -> None:
         # a module that is missing here must not end the process without a reason
-        self._pickled = pickled
+        self._pickled, self._tell_loaded = pickled, tell_loaded
         self._loaded: tuple[MapBatches, Callable[..., Any]] | None = None
         self._inputs = SharedMemory(inputs)
         self._results = LentBatches(SharedPool(_IDLE_BYTES, outputs))
@@ -82,6 +85,7 @@ class _Worker:
     def _run(self, request: Request) -> Any:
         if self._loaded is None:
             self._loaded = self._load(request.where)
+            self._tell_loaded()
         returned = partial(self._returned.append, request.rows.number)
         for kind in request.rows.schema.types:
             _register(kind)
@@ -93,7 +97,7 @@ class _Worker:
         try:
             stage: MapBatches = pickle.loads(self._pickled)
         except Exception as error:  # of any module that is imported
-            raise TransformError(
+            raise ConstructorError(
                 f"{where}: its function cannot be loaded in a worker process: {type(error).__name__}: {error}"
             ) from error
         return stage, stage.make_instance()
@@ -112,7 +116,7 @@ def _load_request(message: bytes) -> Request:
     try:
         request: Request = pickle.loads(message)
     except Exception as error:  # of any module that is imported
-        raise TransformError(
+        raise ConstructorError(
             f"a batch cannot be loaded in a worker process: {type(error).__name__}: {error}. Its columns have types "
             "whose classes that process cannot import: put them into a module"
         ) from error
@@ -173,7 +177,7 @@ def _end_with(parent: int) -> None:
 
 
 def _serve(requests: Connection, inputs: int, outputs: int) -> None:
-    worker = _Worker(requests.recv_bytes(), inputs, outputs)
+    worker = _Worker(requests.recv_bytes(), inputs, outputs, lambda: requests.send_bytes(LOADED))
     # results lie in its memory until the process ends, however it does
     _kept.append(worker)
     while True:

@@ -66,6 +66,15 @@ class _ManagerLostError(Exception):
     """The manager of a pool has ended with the process that started it."""
 
 
+# Ray's monitor of memory ends an actor by an error of its own
+_LOSSES = (
+    _ManagerLostError,
+    ray.exceptions.RayActorError,
+    ray.exceptions.ObjectLostError,
+    ray.exceptions.OutOfMemoryError,
+)
+
+
 @dataclass(frozen=True)
 class RayWorkers:
     """The pool of one transform, for tasks of any process; see `RemoteWorkers`.
@@ -103,7 +112,7 @@ class RayWorkers:
                 # the rows lay on a node that has died, and nothing makes them again but this process
                 sent.store()
                 return self._wait_across_managers(self.submit(sent), sent, who)
-        except (_ManagerLostError, ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
+        except _LOSSES as error:
             raise TransformError(
                 f"{where}: the actor's process died repeatedly while it worked on this batch, from a crash in native "
                 f"code, or for want of memory; its log has more. Ray says: {error}"
@@ -176,6 +185,7 @@ class _Group:
         # whether each is sent by itself, to an actor that has no other ones
         self._is_divided = False
         self._sent: _Sent | None = None
+        self._replies: list[Any] = []
         self._send()
 
     def take(self) -> Result:
@@ -193,13 +203,15 @@ class _Group:
     def _send(self) -> None:
         sent = _Sent(list(self._left)[: 1 if self._is_divided else None], alone=self._is_divided)
         sent.store()
-        self._sent, self._reply = sent, self._workers.submit(sent)
+        self._sent = sent
+        # in a list, so that the answer is freed once it is here
+        self._replies.append(self._workers.submit(sent))
 
     def _fetch(self) -> None:
         sent, self._sent = self._sent, None
         assert sent is not None, "calls are sent before their results are fetched"
         try:
-            answers = self._workers.fetch(self._reply, sent)
+            answers = self._workers.fetch(self._replies.pop(), sent)
         except ConstructorError:
             raise
         except TransformError:

@@ -48,13 +48,29 @@ _BUSY_CALLS = 2
 class _Worker:
     """One actor: calls the function, or an object of the class, with one batch after another."""
 
-    def __init__(self, stage: bytes) -> None:
+    def __init__(self, stage: bytes, name: str) -> None:
         # a module that is missing here must not end the actor without a reason
-        self._pickled = stage
+        self._pickled, self._name = stage, name
         self._loaded: tuple[MapBatches, Any] | None = None
 
     def start(self) -> None:
         """Return once the process has started."""
+
+    def load(self) -> None:
+        """Load the function, or make an object of the class, which the first batch does where this fails."""
+        with ignoring_interrupts(), suppress(Exception):
+            self._load()
+
+    def _load(self) -> tuple[MapBatches, Any]:
+        if self._loaded is None:
+            try:
+                stage: MapBatches = cloudpickle.loads(self._pickled)
+            except Exception as error:  # of any module that is imported
+                raise ConstructorError(
+                    f"{self._name}: its function cannot be loaded on an actor: {type(error).__name__}: {error}"
+                ) from error
+            self._loaded = stage, stage.make_instance()
+        return self._loaded
 
     # two objects, so that waiting for the marker does not fetch the rows
     @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
@@ -62,10 +78,7 @@ class _Worker:
         """Call the function with each batch; returns a marker that the calls have ended, and the answers."""
         with ignoring_interrupts():
             try:
-                if self._loaded is None:
-                    loaded: MapBatches = cloudpickle.loads(self._pickled)
-                    self._loaded = loaded, loaded.make_instance()
-                stage, fn = self._loaded
+                stage, fn = self._load()
             except Exception as error:
                 return None, Answers([Failure.capture(error, cloudpickle.dumps)] * len(calls))
             began, answers = time.perf_counter(), Answers()
@@ -118,6 +131,9 @@ class PoolManager:
         self._begun = 0.0
         self._first_started = asyncio.Event()
         self._start_error = ""
+        # whether an actor has its function, and why one died before it had
+        self._has_loaded = False
+        self._load_error = ""
         self._ticking = False
 
     async def submit(self, holder: list[Any], alone: bool) -> list[Any] | Failure:
@@ -131,12 +147,12 @@ class PoolManager:
                 return failure
             free = [one for one in self._members if one.started and not one.reserved]
             member = min(free, key=lambda one: one.calls, default=None)
+            is_busy = member is None or member.calls >= (1 if alone else self._busy_calls)
+            if is_busy and len(self._members) < self._largest and all(one.started for one in self._members):
+                self._add()
             if member is not None and (not alone or await self._reserve(member)):
                 break
             await asyncio.sleep(_POLL_SECONDS)
-        is_busy = member.calls >= self._busy_calls and all(one.started for one in self._members)
-        if is_busy and len(self._members) < self._largest:
-            self._add()
         run = member.handle.run
         done, result = (run.options(max_task_retries=_ALONE_RETRIES) if alone else run).remote(holder[0])
         member.calls += 1
@@ -169,6 +185,12 @@ class PoolManager:
         if not self._members:
             error = f"{self._name}: no actor can start: {self._start_error}"
             return Failure.capture(ConstructorError(error))
+        if self._load_error and not self._has_loaded:
+            error = (
+                f"{self._name}: actors died repeatedly while they loaded its function or made an object of its class, "
+                f"from a crash in native code, or for want of memory: {self._load_error}"
+            )
+            return Failure.capture(ConstructorError(error))
         return None
 
     def _start(self) -> None:
@@ -183,7 +205,7 @@ class PoolManager:
     def _add(self) -> None:
         # explicit, or the caller's placement group could capture the actor
         options = {"scheduling_strategy": "DEFAULT", **self._options}
-        handle = _worker_class.options(**options).remote(self._stage)
+        handle = _worker_class.options(**options).remote(self._stage, self._name)
         member = _Member(handle, idle_since=time.monotonic())
         self._members.append(member)
         self._spawn(self._await_start(member))
@@ -192,6 +214,7 @@ class PoolManager:
         try:
             await member.handle.start.remote()
             member.started, member.idle_since = True, time.monotonic()
+            self._spawn(self._await_function(member))
         except Exception as error:
             self._start_error = f"{type(error).__name__}: {error}"
             logger.warning("an actor of %s has not started: %s", self._name, self._start_error)
@@ -199,10 +222,17 @@ class PoolManager:
         if any(one.started for one in self._members) or not self._members:
             self._first_started.set()
 
+    async def _await_function(self, member: _Member) -> None:
+        try:
+            await member.handle.load.remote()
+            self._has_loaded = True
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
+            self._load_error = f"{type(error).__name__}: {error}"
+
     async def _finish(self, member: _Member, done: Any, alone: bool) -> None:
         try:
             await done
-        except ray.exceptions.RayActorError:
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
             # its process has died again and again: others get the next batches until a new one has started
             logger.warning("an actor of %s has died: another one replaces it", self._name)
             if member in self._members:

@@ -13,6 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from windrow.core.errors import SourceError, StallError, WindrowError
 from windrow.core.source import BlockReader
+from windrow.core.user_functions import ConstructorError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.data.call_dispatch import CallDispatcher
@@ -164,4 +165,11 @@ _call_remote: Any = ray.remote(num_cpus=1, max_retries=8, num_returns="streaming
 @lru_cache(maxsize=1)
 def _load(ref: Any) -> Callable[[Any], Any]:
     (pickled,) = get_all([ref], "a call on Ray that needs its function")
-    return cloudpickle.loads(pickled)
+    try:
+        call: Callable[[Any], Any] = cloudpickle.loads(pickled)
+    except Exception as error:  # of any module that is imported
+        raise ConstructorError(
+            f"functions cannot be loaded in a worker process of Ray: {type(error).__name__}: {error}. Install the "
+            "module on every node, or ship it with the runtime environment of the job"
+        ) from error
+    return call
