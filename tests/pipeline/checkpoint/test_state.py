@@ -362,11 +362,24 @@ def test_corrupt_states_raise(folder: Path, change: Any, told: str) -> None:
 
 
 def test_state_beyond_the_last_epoch_is_rejected(folder: Path) -> None:
-    state = save(chain(folder), 90)
+    state = save(chain(folder), 91)
     assert state["epoch"] == 3
+    assert state["row"]
     ds = windrow.read_parquet(str(folder), target_block_bytes=1).window(blocks_per_window=4)
-    with pytest.raises(StateError, match=r"at epoch 3, but the pipeline has 2: use repeat"):
-        ds.repeat(2).random_shuffle_each_window(seed=3).iterator(state_dict=state)
+    for epochs in (2, 3):
+        with pytest.raises(
+            StateError, match=f"in the middle of epoch 3, but the pipeline has {epochs}: use repeat"
+        ):
+            ds.repeat(epochs).random_shuffle_each_window(seed=3).iterator(state_dict=state)
+
+
+def test_state_of_the_end_of_the_last_epoch_is_accepted(folder: Path) -> None:
+    """A job that has ended can be started again, and has nothing to do."""
+    pipe = windrow.read_parquet(str(folder)).repeat(2).random_shuffle_each_window(seed=3)
+    shard = pipe.iterator()
+    for epoch in shard.iter_epochs():
+        list(epoch.iter_batches(batch_size=7))
+    assert not list(pipe.iterator(state_dict=shard.state_dict()).iter_epochs())
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, None, True])

@@ -57,10 +57,9 @@ def _check_state(state: State, job: Job, *, allow_appended: bool) -> Job:
 def _check_cursor(cursor: Cursor, program: Program) -> Cursor:
     """A state's cursor, checked to lie in a program's stream, and its window to hold its row."""
     epochs = program.job.epochs
-    if epochs is not None and cursor.epoch > epochs:
-        raise StateError(
-            f"the state is at epoch {cursor.epoch}, but the pipeline has {epochs}: use repeat(...) for more"
-        )
+    if epochs is not None and (cursor.epoch > epochs or (cursor.epoch == epochs and cursor.row)):
+        at = f"in the middle of epoch {cursor.epoch}" if cursor.row else f"at epoch {cursor.epoch}"
+        raise StateError(f"the state is {at}, but the pipeline has {epochs}: use repeat(...) for more")
     if cursor.window_row > cursor.row or cursor.window > program.plan(cursor.epoch).windows:
         raise make_corrupt_error(
             f"window {cursor.window} does not hold row {cursor.row} of epoch {cursor.epoch}"

@@ -317,7 +317,7 @@ def _advise(
     elif facts.executor == "ray" and not facts.is_launched:
         advice = ["let trainers and others hold fewer CPUs (num_cpus=0 for trainers on GPUs)", "add CPUs"]
     else:
-        advice = ["let the trainer use fewer threads, such as with torch.set_num_threads()", "add CPUs"]
+        advice = ["let trainers and other programs use fewer threads (torch.set_num_threads())", "add CPUs"]
     if cause in (DECODE, SHUFFLE) and _lacks_cores(tasks):
         advice.insert(0, "free the CPUs of other threads and programs")
     text = advice[0] if len(advice) == 1 else f"{', '.join(advice[:-1])}, or {advice[-1]}"
