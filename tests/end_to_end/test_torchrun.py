@@ -82,6 +82,19 @@ def test_ranks_without_ray_read_for_themselves(data: str, tmp_path: Path) -> Non
         )
 
 
+def test_ranks_that_read_for_themselves_compare_where_they_begin(data: str, tmp_path: Path) -> None:
+    done = run_torchrun(SCRIPT, 2, [data, str(tmp_path / "state"), "begins_otherwise"])
+    assert done.code == 0, done.output
+    found = list(zip(*(done.ranks[rank][0] for rank in range(2)), strict=True))
+    for alike in found[:2]:
+        assert all(isinstance(batches, int) for batches in alike), alike
+    for otherwise, message in zip(found[2:], ("shuffle +seed", "batches: ", "state_dict: "), strict=True):
+        # the rank that begins later
+        (error,) = (each for each in otherwise if not isinstance(each, int))
+        assert error[0] == "PlanError"
+        assert re.search(f"do not read the same.*{message}", error[1], re.DOTALL), error[1]
+
+
 @pytest.mark.nightly
 def test_bad_use_is_one_error_on_every_rank(data: str, tmp_path: Path) -> None:
     cases = ["other_seed", "other_pipeline", "other_batch_size", "absent_rank"]

@@ -51,6 +51,38 @@ def attached() -> Any:
         return [take(shard), shard.stats().run.tasks, attachment.rank, attachment.world_size]
 
 
+def begins_otherwise() -> Any:
+    """What each rank gets that reads for itself, of what the ranks do not do alike; else the number of its batches."""
+    import torch.distributed as distributed
+
+    distributed.init_process_group("gloo")
+    pipe = make_pipe(epochs=3).options(executor="threads")
+    with pipe.iterator() as reader:
+        next(iter(next(reader.iter_epochs()).iter_batches(batch_size=BATCH_ROWS)))
+        state = reader.state_dict()
+
+    def read(seed: int, batch_rows: int, loaded: Any) -> Any:
+        shard = make_pipe(seed, 3).options(executor="threads").shard()
+        distributed.barrier()
+        try:
+            with shard:
+                if loaded is not None:
+                    shard.load_state_dict(loaded)
+                return sum(1 for _ in next(shard.iter_epochs()).iter_batches(batch_size=batch_rows))
+        except windrow.WindrowError as error:
+            return [type(error).__name__, str(error)]
+
+    found = [
+        read(7, BATCH_ROWS, None),
+        read(7, BATCH_ROWS, state),
+        read(7 + RANK, BATCH_ROWS, None),
+        read(7, BATCH_ROWS + RANK, None),
+        read(7, BATCH_ROWS, state if RANK else None),
+    ]
+    distributed.barrier()
+    return found
+
+
 def without_ray() -> Any:
     """The rows, the number of tasks, and the warnings of a rank where Ray is not installed."""
     sys.modules["ray"] = None  # type: ignore[assignment]  # so that it is not found

@@ -16,7 +16,7 @@ from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.checkpoint.resume import resume
 from windrow.pipeline.delivery.delivery import BatchIterator, Delivery
 from windrow.pipeline.executors.choose_executor import find_resources
-from windrow.pipeline.launch.attachment import attached_place, attachment_for, will_share
+from windrow.pipeline.launch.attachment import FirstRead, attached_place, attachment_for, will_share
 from windrow.pipeline.launch.launcher import find_launch, find_rank
 from windrow.pipeline.launch.mesh import find_place
 from windrow.pipeline.plan.cursor import Cursor
@@ -237,13 +237,13 @@ class ShardMethods(Readable):
         attachment = attachment_for(job.options, place.ranks)
         if attachment is None:
             job = replace(job, launch=find_launch(place.ranks))
-        sessions = None if attachment is None else attachment.session
         return open_shard(
             job,
             place,
             equal=check_equal(equal),
             start=start,
-            sessions=sessions,
+            sessions=None if attachment is None else attachment.session,
+            first_read=FirstRead(place.ranks, attachment is not None),
             latest=self._latest,
         )
 

@@ -19,12 +19,13 @@ from windrow.core.errors import PlanError, StallError, WindrowError
 from windrow.pipeline.executors.base import Waiting
 from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress
 from windrow.pipeline.launch import find_supervisor as finding
-from windrow.pipeline.launch.agreement import Agreement, Member, agree_on_run
+from windrow.pipeline.launch.agreement import Agreement, Member, agree_on_run, compare_first_read
 from windrow.pipeline.launch.find_supervisor import find_supervisor
 from windrow.pipeline.launch.rendezvous import Rendezvous, find_store
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
+from windrow.shuffle.order.batching import Batching
 
 # nothing waits that long, except where a rank is absent
 WAITING = Waiting(60.0, 120.0)
@@ -242,6 +243,51 @@ def test_lost_torch_store_is_a_stall_error(monkeypatch: pytest.MonkeyPatch) -> N
         StallError, match=r"rank 1 has lost the store .*: Connection reset by peer\. The process"
     ):
         meeting.wait(["key"], BRIEFLY, lambda: "rank 1 waits")
+
+
+@pytest.mark.parametrize(
+    ("changes", "begin", "batching", "message"),
+    [
+        ({}, BEGIN, Batching(5), ""),
+        ({"epochs": 3}, BEGIN, Batching(5), ""),
+        ({"seed": 4}, BEGIN, Batching(5), r"shuffle +seed 3 +seed 4"),
+        ({}, Cursor(1), Batching(5), "state_dict: rank 1 None, rank 2 of epoch 1, row 0"),
+        (
+            {},
+            BEGIN,
+            Batching(6),
+            "batches: rank 1 batch_size=5, drop_last=False, rank 2 batch_size=6, drop_last=False",
+        ),
+        ({}, BEGIN, Batching(5, drop_last=True), "batches: .* rank 2 batch_size=5, drop_last=True"),
+    ],
+)
+def test_a_rank_that_begins_otherwise_than_another_is_an_error(
+    changes: dict[str, Any], begin: Cursor, batching: Batching, message: str
+) -> None:
+    """The one that begins later gets it, and nobody waits."""
+    store = HashStore()
+    first, second, third = (Rendezvous(store, rank, SIZE, "test") for rank in (1, 2, 0))
+    compare_first_read(first, _program(), BEGIN, Batching(5), False)
+    if message:
+        with pytest.raises(PlanError, match=message):
+            compare_first_read(second, _program(**changes), begin, batching, False)
+    else:
+        compare_first_read(second, _program(**changes), begin, batching, False)
+    compare_first_read(third, _program(), BEGIN, Batching(5), False)
+    # where ranks share a run, its coordinator compares batches
+    shared = Rendezvous(store, 1, SIZE, "shared"), Rendezvous(store, 2, SIZE, "shared")
+    for meeting, rows in zip(shared, (5, 6), strict=True):
+        compare_first_read(meeting, _program(), BEGIN, Batching(rows), True)
+
+
+def test_ranks_that_have_lost_their_store_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def compare_set(self, *_: str) -> bytes:
+            raise RuntimeError("Connection reset by peer")
+
+    meeting = Rendezvous(HashStore(), 1, SIZE, "test")
+    monkeypatch.setattr(meeting, "_store", Gone())
+    compare_first_read(meeting, _program(), BEGIN, Batching(5), False)
 
 
 def test_ranks_of_a_mixture_measure_the_same_column() -> None:

@@ -15,6 +15,7 @@ from windrow.pipeline.executors.base import Waiting
 from windrow.pipeline.launch.rendezvous import Rendezvous
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.batching import Batching
 
 _MAX_NAMED = 8
 _READ_SECONDS = 3.0
@@ -91,6 +92,32 @@ def agree_on_run(
     rendezvous.wait([started], patient, describe)
     told = read_published(rendezvous, started)
     return Agreement(str(told["name"]), tuple(map(tuple, told["nodes"])), told["replicas"])
+
+
+def compare_first_read(
+    rendezvous: Rendezvous, program: Program, begin: Cursor, batching: Batching, shares_run: bool
+) -> None:
+    """Raise a `PlanError` if this rank begins to read elsewhere, or other batches, than the first rank that began.
+
+    ``shares_run``: a coordinator compares the batches. No rank waits for another one.
+    """
+    # what each rank can choose for itself where it reads for itself, such as columns, is left out
+    described = _describe(program, begin)
+    facts = {name: described[name] for name in ("state_dict", "shards", "equal")}
+    if not shares_run:
+        facts["batches"] = str(batching)
+    mine = {"rank": rendezvous.rank, "stream": describe_stream(program.job).to_dict(), "facts": facts}
+    try:
+        first = rendezvous.publish_first("first read", mine)
+    except StallError:
+        # the store ends with its process, and is not needed for anything else
+        return
+    table = _describe_difference(first, mine, (f"rank {first['rank']}", f"rank {mine['rank']}"))
+    if table:
+        raise PlanError(
+            f"the ranks of this job do not read the same, so rows would come twice or never:{table}\n"
+            "Give every rank the same seed, files and batch size, and load the same state on all of them"
+        )
 
 
 @contextmanager
@@ -180,17 +207,19 @@ def _place_members(members: list[Member], program: Program) -> list[list[Member]
 def _check_same(ranks: list[dict[str, Any]]) -> None:
     first = ranks[0]
     for rank, other in enumerate(ranks):
-        labels = ("rank 0", f"rank {rank}")
-        table = describe_differences(parse_state(first["stream"]), parse_state(other["stream"]), labels)
-        if not table:
-            theirs = other["facts"]
-            table = "".join(
-                f"\n  {name}: {labels[0]} {fact}, {labels[1]} {theirs[name]}"
-                for name, fact in first["facts"].items()
-                if theirs[name] != fact
-            )
+        table = _describe_difference(first, other, ("rank 0", f"rank {rank}"))
         if table:
             raise PlanError(
                 f"the ranks of this job do not build the same pipeline, and cannot share its run:{table}\n"
                 "Build it from the same arguments on every rank, with the same seed, files and state"
             )
+
+
+def _describe_difference(first: dict[str, Any], other: dict[str, Any], labels: tuple[str, str]) -> str:
+    """A line for each difference of two ranks; empty if there is none."""
+    table = describe_differences(parse_state(first["stream"]), parse_state(other["stream"]), labels)
+    return table or "".join(
+        f"\n  {name}: {labels[0]} {fact}, {labels[1]} {other['facts'][name]}"
+        for name, fact in first["facts"].items()
+        if other["facts"][name] != fact
+    )

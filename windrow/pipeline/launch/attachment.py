@@ -12,14 +12,15 @@ from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.core.terminal_text import format_count
 from windrow.core.user_warnings import warn_user
-from windrow.pipeline.executors.base import Session, Waiting, waiting_of
-from windrow.pipeline.launch.agreement import Agreement, Member, agree_on_run
+from windrow.pipeline.executors.base import Session, Waiting, is_distributed, waiting_of
+from windrow.pipeline.launch.agreement import Agreement, Member, agree_on_run, compare_first_read
 from windrow.pipeline.launch.launcher import find_attempt, find_rank, has_launcher
 from windrow.pipeline.launch.rendezvous import Rendezvous, find_store, has_store
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.plan.mesh_place import MeshPlace
 from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.batching import Batching
 
 
 class Attachment:
@@ -190,6 +191,32 @@ def attachment_for(options: Options, ranks: int) -> Attachment | None:
         )
         return None
     return attach(stall_timeout=options.stall_timeout)
+
+
+class FirstRead:
+    """Compares the first read of a shard with those of other ranks, where torch.distributed is initialised by then.
+
+    All ranks call `shard` equally often, so the number of the call tells which shards belong together.
+    """
+
+    _calls = 0
+
+    def __init__(self, ranks: int, shares_run: bool) -> None:
+        self._ranks, self._shares_run, self._pid = ranks, shares_run, os.getpid()
+        self._number = FirstRead._calls
+        FirstRead._calls += 1
+
+    def __call__(self, program: Program, begin: Cursor, batching: Batching) -> None:
+        """Raise a `PlanError` if another rank has begun to read otherwise."""
+        # a process that was forked has no connection of its own to the store
+        if self._ranks == 1 or not is_distributed() or os.getpid() != self._pid:
+            return
+        distributed = sys.modules["torch.distributed"]
+        store = distributed.distributed_c10d._get_default_store()
+        if store is not None and distributed.get_world_size() == self._ranks:
+            prefix = f"windrow/{find_attempt()}/reads/{self._number}"
+            rendezvous = Rendezvous(store, distributed.get_rank(), self._ranks, prefix)
+            compare_first_read(rendezvous, program, begin, batching, self._shares_run)
 
 
 def will_share(options: Options, shards: int) -> bool:

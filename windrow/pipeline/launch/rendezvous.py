@@ -86,6 +86,10 @@ class Rendezvous:
         """Publish a value of JSON types."""
         self._call(lambda: self._store.set(key, json.dumps(value)))
 
+    def publish_first(self, key: str, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Publish a value of JSON types, unless a rank has done so before; returns what is published."""
+        return json.loads(self._call(lambda: self._store.compare_set(key, "", json.dumps(value))))
+
     def is_first(self, key: str) -> bool:
         """Whether this is the first of all ranks to ask for ``key``."""
         return bool(self._call(lambda: self._store.add(key, 1)) == 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.lineage import Lineage
@@ -15,6 +16,10 @@ from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch import Position
 from windrow.pipeline.shard.worker_shards import WorkerShards
+from windrow.shuffle.order.batching import Batching
+
+# gets where a shard begins to read, and its batches; raises a PlanError if other ranks have begun otherwise
+FirstReadCheck = Callable[[Program, Cursor, Batching], None]
 
 
 class BaseShard:
@@ -49,6 +54,8 @@ class BaseShard:
         )
         # set once as_torch_dataset() has taken the shard over
         self._divided: WorkerShards | None = None
+        # called once, where the first iterator begins
+        self._first_read: FirstReadCheck | None = None
         self._stream: State | None = None
         self._latest: EpochFacts | None = None
         self._lineage: Lineage | None = None

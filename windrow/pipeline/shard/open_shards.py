@@ -12,6 +12,7 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job, Launch
 from windrow.pipeline.plan.mesh_place import MeshPlace
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.shard.base_shard import FirstReadCheck
 from windrow.pipeline.shard.replica_sessions import open_replica_session, open_replica_sessions
 from windrow.pipeline.shard.run_record import LatestRun, RunRecord
 from windrow.pipeline.shard.shard import Shard
@@ -63,9 +64,13 @@ def open_shard(
     equal: Equal = False,
     start: Cursor = Cursor(),
     sessions: SharedRuns | None = None,
+    first_read: FirstReadCheck | None = None,
     latest: LatestRun | None = None,
 ) -> Shard:
-    """Make one shard of a job: of a run that processes share, from ``sessions``, or of this process's own."""
+    """Make one shard of a job: of a run that processes share, from ``sessions``, or of this process's own.
+
+    ``first_read`` is called where the shard begins to read.
+    """
     rank, world_size = place.rank, place.world_size
     if sessions is not None:
         job = replace(job, launch=Launch(shared=True))
@@ -76,7 +81,9 @@ def open_shard(
     else:
         program = Program(job, world_size, equal, (rank,))
         session = resolve_executor(job.options.executor).session(program, None)
-    return _record([Shard(program, session, rank, start, place.part)], session, latest)[0]
+    (shard,) = _record([Shard(program, session, rank, start, place.part)], session, latest)
+    shard._first_read = first_read
+    return shard
 
 
 def _record(shards: list[Shard], session: Session, latest: LatestRun | None) -> list[Shard]:

@@ -202,6 +202,10 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
         with self._lock:
             self._check_free()
             opened, began = self._position.upcoming, time.time()
+            if self._first_read is not None:
+                batching = Batching(delivery.batch_rows, delivery.drop_last, delivery.balance)
+                self._first_read(self._program, opened, batching)
+                self._first_read = None
             if (
                 self._program.legs is not None
                 and self._latest is not None
