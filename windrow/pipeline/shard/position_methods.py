@@ -59,8 +59,8 @@ class PositionMethods(BaseShard):
     def load_state_dict(self, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> None:
         """Resume from a state: the next ``iter_*`` call reads the rest of its epoch.
 
-        Load the same state into all shards of a ``split``, and on all ranks of a job. A pipeline whose seed was drawn at random adopts
-        the state's seed.
+        Load the same state into all shards of a ``split``, and on all ranks of a job. A pipeline whose seed was drawn
+        at random adopts the state's seed.
 
         Parameters
         ----------
