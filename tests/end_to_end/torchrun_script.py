@@ -61,6 +61,11 @@ def begins_otherwise() -> Any:
         next(iter(next(reader.iter_epochs()).iter_batches(batch_size=BATCH_ROWS)))
         state = reader.state_dict()
 
+    if RANK:
+        # a shard that is this rank's alone
+        with pipe.shard(rank=0, world_size=1) as own:
+            next(iter(own.iter_batches(batch_size=3)))
+
     def read(seed: int, batch_rows: int, loaded: Any) -> Any:
         shard = make_pipe(seed, 3).options(executor="threads").shard()
         distributed.barrier()

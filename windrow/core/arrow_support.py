@@ -163,13 +163,15 @@ def _repeat_values(array: Any) -> Any:
 def concat_rows(tables: Sequence[pa.Table]) -> pa.Table:
     """Join tables of the same columns; a column can hold nulls if it can in one of them."""
     first = tables[0].schema
-    alike = [table.schema.names == first.names and table.schema.types == first.types for table in tables[1:]]
-    if all(alike) and not all(table.schema.equals(first) for table in tables[1:]):
-        can_be_null = [any(table.schema.field(at).nullable for table in tables) for at in range(len(first))]
-        fields = [field.with_nullable(can) for field, can in zip(first, can_be_null, strict=True)]
-        schema = pa.schema(fields, metadata=first.metadata)
-        tables = [pa.Table.from_arrays(table.columns, schema=schema) for table in tables]
-    return pa.concat_tables(tables)
+    # names and types take a Python object for each column
+    if all(table.schema.equals(first) for table in tables) or not all(
+        table.schema.names == first.names and table.schema.types == first.types for table in tables
+    ):
+        return pa.concat_tables(tables)
+    can_be_null = [any(table.schema.field(at).nullable for table in tables) for at in range(len(first))]
+    fields = [field.with_nullable(can) for field, can in zip(first, can_be_null, strict=True)]
+    schema = pa.schema(fields, metadata=first.metadata)
+    return pa.concat_tables([pa.Table.from_arrays(table.columns, schema=schema) for table in tables])
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:

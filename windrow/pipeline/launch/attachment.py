@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 import threading
+from collections import Counter
 from typing import Any
 
 from windrow.core.errors import PlanError
@@ -199,12 +200,13 @@ class FirstRead:
     All ranks call `shard` equally often, so the number of the call tells which shards belong together.
     """
 
-    _calls = 0
+    # by number of ranks: a rank can have shards for itself
+    _calls = Counter[int]()
 
     def __init__(self, ranks: int, shares_run: bool) -> None:
         self._ranks, self._shares_run, self._pid = ranks, shares_run, os.getpid()
-        self._number = FirstRead._calls
-        FirstRead._calls += 1
+        self._number = FirstRead._calls[ranks]
+        FirstRead._calls[ranks] += 1
 
     def __call__(self, program: Program, begin: Cursor, batching: Batching) -> None:
         """Raise a `PlanError` if another rank has begun to read otherwise."""
@@ -214,7 +216,7 @@ class FirstRead:
         distributed = sys.modules["torch.distributed"]
         store = distributed.distributed_c10d._get_default_store()
         if store is not None and distributed.get_world_size() == self._ranks:
-            prefix = f"windrow/{find_attempt()}/reads/{self._number}"
+            prefix = f"windrow/{find_attempt()}/reads of {self._ranks}/{self._number}"
             rendezvous = Rendezvous(store, distributed.get_rank(), self._ranks, prefix)
             compare_first_read(rendezvous, program, begin, batching, self._shares_run)
 

@@ -126,7 +126,7 @@ class _MakesRows(EachRow):
 
     def _find_unfit(self, table: pa.Table, results: Sequence[Any]) -> list[RowError]:
         """An error for each row whose result Arrow cannot hold, or not beside that of the first row that it holds."""
-        (batch,) = table.combine_chunks().to_batches()
+        batch, *_ = table.to_batches()
         found: list[RowError] = []
         first: list[Any] = []
         for at, result in enumerate(results):
