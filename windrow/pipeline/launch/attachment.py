@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
@@ -201,7 +201,7 @@ class FirstRead:
     """
 
     # by number of ranks: a rank can have shards for itself
-    _calls = Counter[int]()
+    _calls: ClassVar[Counter[int]] = Counter()
 
     def __init__(self, ranks: int, shares_run: bool) -> None:
         self._ranks, self._shares_run, self._pid = ranks, shares_run, os.getpid()
