@@ -14,6 +14,7 @@ from windrow.core.errors import PlanError, StateError
 from windrow.dataset import shard_methods
 from windrow.dataset.dataset import DatasetPipeline
 from windrow.dataset.logical_plan import LogicalPlan
+from windrow.pipeline.launch.attachment import FirstRead
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 
@@ -92,6 +93,7 @@ def test_arguments_passed_to_open_shards(pipe: DatasetPipeline, monkeypatch: pyt
     latest = {"latest": shuffled._latest}
     assert split == {"equal": "pad", "locality_hints": ["a", None], "start": Cursor(), **latest}
     assert (place.rank, place.world_size, place.replicas) == (1, 4, 1)
+    assert isinstance(shard.pop("first_read"), FirstRead)
     assert shard == {"equal": True, "start": Cursor(), "sessions": None, **latest}
     assert isinstance(job, Job)
     assert job == own_job

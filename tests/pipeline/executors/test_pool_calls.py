@@ -191,7 +191,7 @@ def test_calls_after_one_that_fails_are_made_where_failed_rows_are_left_out(skip
             raise ValueError("bad row")
         return {"y": batch["x"] * 10}
 
-    worker = pools._Worker(pools.cloudpickle.dumps(MapBatches(fail_at_2)))
+    worker = pools._Worker(pools.cloudpickle.dumps(MapBatches(fail_at_2)), "map_batches(f)")
     _, answers = worker.run(make_calls(4, skips_failed=skips))
     made = [each if isinstance(each, Failure) else each[0]["y"].to_pylist() for each in answers.results]
     with pytest.raises(TransformError, match="here: ValueError: bad row"):
@@ -206,7 +206,9 @@ def test_an_actor_answers_after_a_while_and_gets_the_other_calls_again(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: float
 ) -> None:
     monkeypatch.setattr(pool_calls, limit, value)
-    worker = pools._Worker(pools.cloudpickle.dumps(MapBatches(lambda batch: {"y": batch["x"] * 10})))
+    worker = pools._Worker(
+        pools.cloudpickle.dumps(MapBatches(lambda batch: {"y": batch["x"] * 10})), "map_batches(f)"
+    )
     calls = make_calls(3)
     actor = Actor(monkeypatch, lambda sent: worker.run(calls[sent[0] :])[1])
     made, _ = actor.take(calls)
@@ -224,7 +226,9 @@ def test_batches_without_values_are_measured() -> None:
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
     read = pa.ipc.open_stream(sink.getvalue()).read_all()
-    worker = pools._Worker(pools.cloudpickle.dumps(MapBatches(lambda table: table, "pyarrow")))
+    worker = pools._Worker(
+        pools.cloudpickle.dumps(MapBatches(lambda table: table, "pyarrow")), "map_batches(f)"
+    )
     _, answers = worker.run([Call(read, "here", None, False)])
     ((result, _),) = answers.results
     assert result.equals(rows)
